@@ -1,0 +1,81 @@
+//! The one place where transactions begin, are retried and end.
+
+use std::time::Duration;
+
+use rand::Rng as _;
+use sqlx::{PgConnection, Postgres, Transaction};
+
+use super::{Db, Fault, sql};
+
+/// How often a transaction is run before a serialization failure or deadlock reaches its caller.
+const MOST_RUNS: u32 = 6;
+
+/// How a transaction that worked shall end. A refusal may keep what it wrote or undo it: that is the
+/// transaction's own decision, not an error.
+#[derive(Debug)]
+pub enum Verdict<T> {
+    /// Keep what was written.
+    Commit(T),
+    /// Undo what was written, and answer all the same.
+    Rollback(T),
+}
+
+impl Db {
+    /// Runs `body` in one READ COMMITTED transaction called `name`, and again from its start when the
+    /// server reports a serialization failure (40001) or a deadlock (40P01), at most [`MOST_RUNS`]
+    /// times with jitter between. `body` must therefore be repeatable: it gets nothing but its
+    /// connection from the run before.
+    ///
+    /// # Errors
+    /// What `body` returned, or what the server answered to begin and commit. An error always rolls back.
+    pub async fn transaction<T, F>(&self, name: &'static str, mut body: F) -> Result<T, Fault>
+    where
+        F: AsyncFnMut(&mut PgConnection) -> Result<Verdict<T>, Fault>,
+    {
+        let mut run = 1;
+        loop {
+            match self.run_once(&mut body).await {
+                Err(fault) if fault.is_retryable() && run < MOST_RUNS => {
+                    tracing::debug!(transaction = name, run, %fault, "transaction is run again");
+                    let most_ms = 5 << run;
+                    let pause = rand::rng().random_range(1..=most_ms);
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                    run += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn run_once<T, F>(&self, body: &mut F) -> Result<T, Fault>
+    where
+        F: AsyncFnMut(&mut PgConnection) -> Result<Verdict<T>, Fault>,
+    {
+        let mut tx = self.begin().await?;
+        match body(&mut tx).await {
+            Ok(Verdict::Commit(value)) => {
+                tx.commit().await?;
+                Ok(value)
+            }
+            Ok(Verdict::Rollback(value)) => {
+                tx.rollback().await?;
+                Ok(value)
+            }
+            Err(fault) => {
+                // Dropping would roll back too, but later, with the locks still held until then.
+                let _ = tx.rollback().await;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Begins on a task of its own. A `begin` that is dropped half-way leaves sqlx 0.9 with a connection
+    /// in an open transaction that it takes for a clean one, so a caller's cancellation (a client that
+    /// hangs up, a time limit) must never reach it.
+    async fn begin(&self) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        let pool = self.pool().clone();
+        #[allow(clippy::disallowed_methods, reason = "this is the wrapper that the lint points to")]
+        let begun = tokio::spawn(async move { pool.begin_with(sql::BEGIN).await });
+        begun.await.unwrap_or_else(|join| Err(sqlx::Error::Protocol(format!("begin did not end: {join}"))))
+    }
+}

@@ -1,0 +1,17 @@
+//! Onehold: a worker fleet that sells things which exist once. One room per noun of the business;
+//! `ARCHITECTURE.md` is the map.
+
+#![warn(clippy::unwrap_used)]
+
+pub mod allocator;
+pub mod config;
+pub mod convert;
+pub mod db;
+pub mod orders;
+pub mod payments;
+pub mod queue;
+pub mod reservations;
+pub mod shops;
+pub mod stock;
+pub mod sweep;
+pub mod web;

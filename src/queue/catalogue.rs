@@ -1,0 +1,71 @@
+//! The catalogue: every queue and every job's wire format. Names and payloads outlive a release, so they
+//! are frozen by a test; a payload that changes gets a new version, and the old one is still read.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A queue's name in `apalis.jobs.job_type`, and how its jobs are treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// The frozen name.
+    pub name: &'static str,
+    /// After this many executions a failing job is a dead letter.
+    pub max_attempts: u16,
+    /// How many of its jobs one worker process runs at once, unless told otherwise.
+    pub concurrency: u16,
+}
+
+/// Orders that wait for their reservation.
+pub const RESERVE: Queue = Queue { name: "reserve", max_attempts: 20, concurrency: 16 };
+/// Payment events that wait to be applied.
+pub const CONVERT: Queue = Queue { name: "convert", max_attempts: 20, concurrency: 16 };
+/// The minutely work: sweep, re-enqueue, prune.
+pub const HOUSEKEEPING: Queue = Queue { name: "housekeeping", max_attempts: 5, concurrency: 2 };
+
+/// Every queue there is.
+pub const ALL: [Queue; 3] = [RESERVE, CONVERT, HOUSEKEEPING];
+
+/// Reserve an order. Wire format: `{"v":1,"shop":1,"order":"…"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReserveOrder {
+    /// The version of this format: 1.
+    pub v: u16,
+    /// The shop's id.
+    pub shop: i32,
+    /// The order's id.
+    pub order: Uuid,
+}
+
+/// Apply a payment event. Wire format: `{"v":1,"shop":1,"provider":"stripe","event":"…"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplyPayment {
+    /// The version of this format: 1.
+    pub v: u16,
+    /// The shop's id.
+    pub shop: i32,
+    /// `stripe` or `standard`.
+    pub provider: String,
+    /// The provider's id of the event.
+    pub event: String,
+}
+
+/// One piece of housekeeping. Wire format: `{"v":1,"task":"sweep"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Housekeeping {
+    /// The version of this format: 1.
+    pub v: u16,
+    /// What to do.
+    pub task: Task,
+}
+
+/// The pieces of housekeeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Lapsed holds become expired.
+    Sweep,
+    /// Orders and payments whose job was lost get a new one.
+    Requeue,
+    /// Finished jobs and gone workers are removed.
+    Prune,
+}

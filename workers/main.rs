@@ -1,0 +1,4 @@
+//! The executable `onehold`: the command line.
+#![warn(clippy::unwrap_used)]
+
+fn main() {}
