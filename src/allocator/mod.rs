@@ -1,1 +1,121 @@
-//! The room `allocator`.
+//! The allocator: one transaction reserves an order whole or says honestly why not.
+//!
+//! For each asset wanted: ask the key, list at most 25 candidates, lock one at a time passing over what
+//! others have locked, insert the hold under a savepoint, ask the key once more before refusing.
+
+pub mod attempt;
+pub mod availability;
+pub mod candidates;
+mod line;
+pub mod refusal;
+mod sql;
+
+use std::time::Duration;
+
+use rand::Rng as _;
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use crate::db::{Db, Fault, Verdict};
+use crate::queue::catalogue::CONVERT;
+pub use availability::availability;
+use line::{Filled, fill};
+pub use refusal::{Kind, Reason, Refusal};
+
+/// How often a contended order is tried before its refusal is final.
+pub const MOST_ROUNDS: u32 = 5;
+
+/// What became of an order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Everything is held.
+    Reserved,
+    /// An honest no, written into the order.
+    Refused(Refusal),
+    /// It was decided before, or cancelled: nothing was done.
+    AlreadyDecided,
+    /// There is no such order.
+    NoSuchOrder,
+}
+
+enum Step {
+    Ended(Outcome),
+    TryAgain,
+}
+
+/// Reserves a placed order, or refuses it. The reserve job's work.
+///
+/// Safe to repeat: only an order that is still `placed` is worked on, and a line that already has its
+/// reservation keeps it.
+///
+/// # Errors
+/// Faults of the database; an honest no is an [`Outcome`].
+pub async fn run(db: &Db, shop_id: i32, order: Uuid) -> Result<Outcome, Fault> {
+    run_rounds(db, shop_id, order, MOST_ROUNDS).await
+}
+
+/// As [`run`], trying a contended order at most `rounds` times.
+///
+/// # Errors
+/// Faults of the database.
+pub async fn run_rounds(db: &Db, shop_id: i32, order: Uuid, rounds: u32) -> Result<Outcome, Fault> {
+    let mut round = 1;
+    loop {
+        let last = round >= rounds;
+        let step = db.transaction("reserve", async |tx| reserve(tx, shop_id, order, last).await).await?;
+        match step {
+            Step::Ended(outcome) => {
+                announce(db, order, &outcome);
+                return Ok(outcome);
+            }
+            Step::TryAgain => {
+                let pause = rand::rng().random_range(2..=10_u64 << round);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                round += 1;
+            }
+        }
+    }
+}
+
+fn announce(db: &Db, order: Uuid, outcome: &Outcome) {
+    match outcome {
+        Outcome::Reserved | Outcome::Refused(_) => {
+            db.notifier().decided(order);
+            // A payment may have been waiting for this decision.
+            db.notifier().job(CONVERT.name);
+        }
+        // The run before may have died between its commit and its notice.
+        Outcome::AlreadyDecided => db.notifier().decided(order),
+        Outcome::NoSuchOrder => {}
+    }
+}
+
+async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -> Result<Verdict<Step>, Fault> {
+    let Some(locked) = sql::lock_order(tx, shop_id, order).await? else {
+        return Ok(Verdict::Rollback(Step::Ended(Outcome::NoSuchOrder)));
+    };
+    if locked.status != "placed" {
+        return Ok(Verdict::Rollback(Step::Ended(Outcome::AlreadyDecided)));
+    }
+    let lines = sql::lines(tx, shop_id, order).await?;
+    let mut trial = tx.begin().await?;
+    for line in &lines {
+        let filled = fill(&mut trial, &locked, line).await?;
+        match filled {
+            Filled::Whole => {}
+            Filled::Short(refusal) if refusal.kind == Kind::Contended && !last => {
+                trial.rollback().await?;
+                return Ok(Verdict::Rollback(Step::TryAgain));
+            }
+            Filled::Short(refusal) => {
+                // Whole or not at all: what the lines before got goes back.
+                trial.rollback().await?;
+                sql::refuse(tx, shop_id, order, &refusal.to_json()).await?;
+                return Ok(Verdict::Commit(Step::Ended(Outcome::Refused(refusal))));
+            }
+        }
+    }
+    trial.commit().await?;
+    sql::mark_reserved(tx, shop_id, order).await?;
+    Ok(Verdict::Commit(Step::Ended(Outcome::Reserved)))
+}

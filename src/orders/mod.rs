@@ -1,1 +1,12 @@
-//! The room `orders`.
+//! Orders: placing, reading, and the endings that a person asks for.
+
+mod endings;
+mod place;
+mod read;
+mod sql;
+mod status;
+
+pub use endings::{AfterRelease, Ending, cancel, extend, release};
+pub use place::{Placed, place};
+pub use read::{Event, Filter, Order, events, list, read};
+pub use status::{PaymentState, Status};

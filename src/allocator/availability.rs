@@ -1,0 +1,79 @@
+//! Why assets can or cannot be had: for a refusal, counted over the whole category; for a question that
+//! promises nothing, asset by asset.
+
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use super::refusal::{Count, Kind, Reason, Refusal};
+use super::sql;
+use crate::db::{Db, Fault};
+use crate::stock::requirement::Requirement;
+
+/// The most candidates shown for one line at a time.
+pub const MOST_SHOWN: i64 = 100;
+/// How long a contended caller shall wait before it tries again, in seconds: the rival's transaction
+/// takes milliseconds.
+const CONTENDED_RETRY_SECONDS: i64 = 1;
+
+/// The refusal of a line that lacks `missing` assets, counted over all the assets of its category.
+pub(super) async fn explain(
+    conn: &mut PgConnection,
+    order: &sql::LockedOrder,
+    line: i16,
+    wanted: &Requirement,
+    missing: i64,
+    contended: bool,
+) -> Result<Refusal, Fault> {
+    let attributes = serde_json::to_value(&wanted.attributes).map_err(anyhow::Error::from)?;
+    let counts = sql::count_reasons(conn, order.shop_id, order.id, wanted, &attributes).await?;
+    let reasons = Reason::ALL
+        .into_iter()
+        .map(|reason| Count { reason, count: counts.of(reason) })
+        .filter(|c| c.count > 0)
+        .collect();
+    // Something that fits came free between the list and this count, or the rivals hold it by now.
+    let (kind, retry_after_seconds) = if contended || counts.free > 0 {
+        (Kind::Contended, Some(CONTENDED_RETRY_SECONDS))
+    } else if counts.fitting_held >= missing {
+        (Kind::Held, Some(counts.first_lapse_seconds.unwrap_or(1).max(1)))
+    } else {
+        (Kind::Unavailable, None)
+    };
+    Ok(Refusal { kind, line, retry_after_seconds, reasons })
+}
+
+/// One line of the question: the normalised form that `orders::request` gives.
+#[derive(serde::Deserialize)]
+struct AskedLine {
+    asset: Requirement,
+    #[serde(default = "one")]
+    quantity: i64,
+}
+
+fn one() -> i64 {
+    1
+}
+
+/// Whether `lines` (normalised, as `orders::request::check` gives them) would be reserved now, and why
+/// not. Shows the candidates from `offset` on, at most [`MOST_SHOWN`] a line. Takes no locks and
+/// promises nothing.
+///
+/// # Errors
+/// Lines that are not normalised, and faults of the database.
+pub async fn availability(db: &Db, shop_id: i32, lines: &Value, offset: i64) -> Result<Value, Fault> {
+    let lines: Vec<AskedLine> = serde_json::from_value(lines.clone()).map_err(anyhow::Error::from)?;
+    let mut answers = Vec::with_capacity(lines.len());
+    for (n, line) in lines.iter().enumerate() {
+        let attributes = serde_json::to_value(&line.asset.attributes).map_err(anyhow::Error::from)?;
+        let seen = sql::inspect(db.pool(), shop_id, &line.asset, &attributes, offset, MOST_SHOWN).await?;
+        let more = seen.total > offset + i64::try_from(seen.candidates.len()).unwrap_or(i64::MAX);
+        answers.push(json!({
+            "line": n + 1,
+            "quantity": line.quantity,
+            "available": seen.available,
+            "candidates": seen.candidates,
+            "next_cursor": more.then(|| (offset + MOST_SHOWN).to_string()),
+        }));
+    }
+    Ok(json!({ "lines": answers }))
+}

@@ -1,0 +1,423 @@
+//! The allocator's statements.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use sqlx::{PgConnection, PgPool};
+use uuid::Uuid;
+
+use super::attempt::NewHold;
+use super::candidates::{Candidate, MOST_CANDIDATES};
+use super::refusal::Reason;
+use crate::stock::requirement::Requirement;
+
+/// A placed order whose row is locked.
+pub(super) struct LockedOrder {
+    pub(super) shop_id: i32,
+    pub(super) id: Uuid,
+    pub(super) status: String,
+    /// The deadline that its holds will have.
+    pub(super) deadline: DateTime<Utc>,
+}
+
+/// One line of an order.
+pub(super) struct Line {
+    pub(super) line: i16,
+    pub(super) wanted: Requirement,
+    pub(super) quantity: i16,
+}
+
+pub(super) async fn lock_order(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+) -> Result<Option<LockedOrder>, sqlx::Error> {
+    sqlx::query_as!(
+        LockedOrder,
+        r#"select shop_id, id, status, clock_timestamp() + make_interval(secs => hold_seconds) as "deadline!"
+           from onehold.orders
+           where shop_id = $1 and id = $2
+           for update"#,
+        shop_id,
+        order
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+pub(super) async fn lines(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<Vec<Line>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select line, asset as "asset!", quantity from onehold.order_lines
+           where shop_id = $1 and order_id = $2 and asset is not null
+           order by line"#,
+        shop_id,
+        order
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Line {
+                line: row.line,
+                wanted: serde_json::from_value(row.asset).map_err(|e| sqlx::Error::Decode(e.into()))?,
+                quantity: i16::try_from(row.quantity).map_err(|e| sqlx::Error::Decode(e.into()))?,
+            })
+        })
+        .collect()
+}
+
+/// The slots of a line that have their reservation already.
+pub(super) async fn filled_slots(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    line: i16,
+) -> Result<Vec<i16>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "select slot from onehold.reservations where shop_id = $1 and order_id = $2 and line = $3",
+        shop_id,
+        order,
+        line
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(super) async fn list_by_rank(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    category: &str,
+    vendor: Option<&str>,
+    attributes: &Value,
+) -> Result<Vec<Candidate>, sqlx::Error> {
+    // Reads sellable_assets_by_rank in its own order: as many rows as are answered, whatever is sold.
+    sqlx::query_as!(
+        Candidate,
+        r#"select id, key, location, vendor, rank, attributes
+           from onehold.assets
+           where shop_id = $1 and category = $2 and status = 'ready' and owner_id is null
+             and (available_from is null or available_from <= clock_timestamp())
+             and ($3::text is null or vendor = $3)
+             and ($4::jsonb = '{}' or onehold.attributes_match(attributes, $4))
+           order by rank, key
+           limit $5"#,
+        shop_id,
+        category,
+        vendor,
+        attributes,
+        MOST_CANDIDATES
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(super) async fn list_by_location(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    category: &str,
+    locations: &[String],
+    vendor: Option<&str>,
+    attributes: &Value,
+) -> Result<Vec<Candidate>, sqlx::Error> {
+    // One short index scan per location, so that a preferred place with few assets does not cost a walk
+    // through all the others. A place named twice counts where it is named first.
+    sqlx::query_as!(
+        Candidate,
+        r#"select a.id as "id!", a.key as "key!", a.location as "location!", a.vendor, a.rank as "rank!",
+                  a.attributes as "attributes!"
+           from (select name, min(n) as n from unnest($3::text[]) with ordinality l (name, n) group by name) place
+           cross join lateral (
+               select id, key, location, vendor, rank, attributes
+               from onehold.assets
+               where shop_id = $1 and category = $2 and location = place.name
+                 and status = 'ready' and owner_id is null
+                 and (available_from is null or available_from <= clock_timestamp())
+                 and ($4::text is null or vendor = $4)
+                 and ($5::jsonb = '{}' or onehold.attributes_match(attributes, $5))
+               order by rank, key
+               limit $6
+           ) a
+           order by place.n, a.rank, a.key
+           limit $6"#,
+        shop_id,
+        category,
+        locations,
+        vendor,
+        attributes,
+        MOST_CANDIDATES
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(super) async fn lock_first(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    listed: &[Uuid],
+) -> Result<Option<Uuid>, sqlx::Error> {
+    // Rows are locked in list order and the limit stops at the first: a row that another has locked is
+    // passed over, one that was taken since the list is seen as it is now and drops out.
+    sqlx::query_scalar!(
+        "select a.id
+         from unnest($2::uuid[]) with ordinality listed (id, n)
+         join onehold.assets a on a.shop_id = $1 and a.id = listed.id
+         where a.status = 'ready' and a.owner_id is null
+           and (a.available_from is null or a.available_from <= clock_timestamp())
+         order by listed.n
+         limit 1
+         for update of a skip locked",
+        shop_id,
+        listed
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+pub(super) async fn insert_hold(conn: &mut PgConnection, new: &NewHold<'_>) -> Result<(), sqlx::Error> {
+    // With values, not from a select: a trigger's error keeps its constraint's name on a shard too.
+    sqlx::query!(
+        "insert into onehold.reservations
+             (shop_id, id, order_id, line, slot, state, asset_id, location, quantity, reason, expires_at)
+         values ($1, $2, $3, $4, $5, 'held', $6, $7, 1, $8, $9)",
+        new.shop_id,
+        Uuid::now_v7(),
+        new.order,
+        new.line,
+        new.slot,
+        new.asset,
+        new.location,
+        new.reason,
+        new.expires_at
+    )
+    .execute(conn)
+    .await
+    .map(|_| ())
+}
+
+/// Orders whose lapsed holds stand on assets that meet the requirement, longest lapsed first.
+pub(super) async fn lapsed_in_the_way(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    wanted: &Requirement,
+    attributes: &Value,
+    limit: i64,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "select r.order_id
+         from onehold.reservations r
+         join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+         where r.shop_id = $1 and r.state = 'held' and r.expires_at <= clock_timestamp()
+           and a.category = $2 and a.status = 'ready'
+           and ($3::text[] is null or a.location = any($3))
+           and ($4::text is null or a.vendor = $4)
+           and ($5::jsonb = '{}' or onehold.attributes_match(a.attributes, $5))
+         order by r.expires_at
+         limit $6",
+        shop_id,
+        wanted.category,
+        wanted.locations.as_deref(),
+        wanted.vendor,
+        attributes,
+        limit
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// How many assets of a category each reason rules out, and what of those that fit is held.
+pub(super) struct Counts {
+    wrong_location: i64,
+    wrong_vendor: i64,
+    attribute_mismatch: i64,
+    not_ready: i64,
+    held: i64,
+    bound: i64,
+    /// Those that nothing rules out.
+    pub(super) free: i64,
+    /// Those that only another order's hold rules out.
+    pub(super) fitting_held: i64,
+    /// Until the first of those holds lapses.
+    pub(super) first_lapse_seconds: Option<i64>,
+}
+
+impl Counts {
+    pub(super) fn of(&self, reason: Reason) -> i64 {
+        match reason {
+            Reason::WrongLocation => self.wrong_location,
+            Reason::WrongVendor => self.wrong_vendor,
+            Reason::AttributeMismatch => self.attribute_mismatch,
+            Reason::NotReady => self.not_ready,
+            Reason::Held => self.held,
+            Reason::Bound => self.bound,
+        }
+    }
+}
+
+pub(super) async fn count_reasons(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    wanted: &Requirement,
+    attributes: &Value,
+) -> Result<Counts, sqlx::Error> {
+    sqlx::query_as!(
+        Counts,
+        r#"with facts as (
+               select $3::text[] is not null and a.location <> all($3) as wrong_location,
+                      $4::text is not null and a.vendor is distinct from $4 as wrong_vendor,
+                      $5::jsonb <> '{}' and not onehold.attributes_match(a.attributes, $5) as attribute_mismatch,
+                      a.status <> 'ready' or coalesce(a.available_from > clock_timestamp(), false) as not_ready,
+                      -- What this very order holds by now is no reason, and not free either.
+                      coalesce(r.state = 'held' and r.order_id = $6, false) as own,
+                      coalesce(r.state = 'held' and r.order_id <> $6 and r.expires_at > clock_timestamp(), false)
+                          as held,
+                      coalesce(r.state = 'converted', false) as bound,
+                      r.expires_at
+               from onehold.assets a
+               left join onehold.reservations r on r.shop_id = a.shop_id and r.id = a.owner_id
+               where a.shop_id = $1 and a.category = $2 and a.deleted_at is null
+           ), judged as (
+               select *, not (wrong_location or wrong_vendor or attribute_mismatch or not_ready or bound or own)
+                          as fits
+               from facts
+           )
+           select count(*) filter (where wrong_location) as "wrong_location!",
+                  count(*) filter (where wrong_vendor) as "wrong_vendor!",
+                  count(*) filter (where attribute_mismatch) as "attribute_mismatch!",
+                  count(*) filter (where not_ready) as "not_ready!",
+                  count(*) filter (where held) as "held!",
+                  count(*) filter (where bound) as "bound!",
+                  count(*) filter (where fits and not held) as "free!",
+                  count(*) filter (where fits and held) as "fitting_held!",
+                  ceil(extract(epoch from min(expires_at) filter (where fits and held) - clock_timestamp()))::bigint
+                      as first_lapse_seconds
+           from judged"#,
+        shop_id,
+        wanted.category,
+        wanted.locations.as_deref(),
+        wanted.vendor,
+        attributes,
+        order
+    )
+    .fetch_one(conn)
+    .await
+}
+
+pub(super) async fn refuse(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    refusal: &Value,
+) -> Result<(), sqlx::Error> {
+    let done = sqlx::query!(
+        "with refused as (
+             update onehold.orders set status = 'refused', refusal = $3
+             where shop_id = $1 and id = $2 and status = 'placed'
+             returning id
+         ), told as (
+             insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+             select $1, id, 'refused', 'worker', $3 from refused
+         )
+         -- Money that came early is owed back.
+         select onehold.enqueue_payments($1, id, 'refused') from refused",
+        shop_id,
+        order,
+        refusal
+    )
+    .fetch_all(conn)
+    .await?;
+    one_row(done.len())
+}
+
+pub(super) async fn mark_reserved(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<(), sqlx::Error> {
+    let done = sqlx::query!(
+        "with reserved as (
+             update onehold.orders set status = 'reserved'
+             where shop_id = $1 and id = $2 and status = 'placed'
+             returning id
+         ), held as (
+             select r.line, r.slot, r.location, r.expires_at, r.reason, a.key
+             from reserved
+             join onehold.reservations r on r.shop_id = $1 and r.order_id = reserved.id
+             join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+         ), told as (
+             insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+             select $1, reserved.id, 'reserved', 'worker', jsonb_build_object(
+                 'deadline', (select min(expires_at) from held),
+                 'reservations', (
+                     select jsonb_agg(jsonb_build_object(
+                         'line', line, 'asset', key, 'location', location, 'reason', reason) order by line, slot)
+                     from held))
+             from reserved
+         )
+         -- A payment that came early can convert now.
+         select onehold.enqueue_payments($1, id, 'reserved') from reserved",
+        shop_id,
+        order
+    )
+    .fetch_all(conn)
+    .await?;
+    one_row(done.len())
+}
+
+/// The caller holds the order's lock and has seen it `placed`: anything but one row is a broken promise.
+fn one_row(rows: usize) -> Result<(), sqlx::Error> {
+    if rows == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+}
+
+/// What a question about availability sees of one line.
+pub(super) struct Seen {
+    pub(super) total: i64,
+    pub(super) available: i64,
+    pub(super) candidates: Vec<Value>,
+}
+
+pub(super) async fn inspect(
+    pool: &PgPool,
+    shop_id: i32,
+    wanted: &Requirement,
+    attributes: &Value,
+    offset: i64,
+    limit: i64,
+) -> Result<Seen, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"with facts as (
+               select a.key, a.rank, place.n,
+                      array_remove(array[
+                          case when $3::text[] is not null and place.n is null then 'wrong_location' end,
+                          case when $4::text is not null and a.vendor is distinct from $4 then 'wrong_vendor' end,
+                          case when $5::jsonb <> '{}' and not onehold.attributes_match(a.attributes, $5)
+                               then 'attribute_mismatch' end,
+                          case when a.status <> 'ready' or a.available_from > clock_timestamp()
+                               then 'not_ready' end,
+                          case when r.state = 'held' and r.expires_at > clock_timestamp() then 'held' end,
+                          case when r.state = 'converted' then 'bound' end
+                      ], null) as reasons
+               from onehold.assets a
+               left join onehold.reservations r on r.shop_id = a.shop_id and r.id = a.owner_id
+               left join lateral (select array_position($3::text[], a.location) as n) place on true
+               where a.shop_id = $1 and a.category = $2 and a.deleted_at is null
+           )
+           select key, reasons as "reasons!", count(*) over () as "total!",
+                  count(*) filter (where cardinality(reasons) = 0) over () as "available!"
+           from facts
+           order by cardinality(reasons) > 0, n nulls last, rank, key
+           offset $6 limit $7"#,
+        shop_id,
+        wanted.category,
+        wanted.locations.as_deref(),
+        wanted.vendor,
+        attributes,
+        offset,
+        limit
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(Seen {
+        total: rows.first().map_or(0, |r| r.total),
+        available: rows.first().map_or(0, |r| r.available),
+        candidates: rows
+            .into_iter()
+            .map(|r| json!({"asset": r.key, "eligible": r.reasons.is_empty(), "reasons": r.reasons}))
+            .collect(),
+    })
+}

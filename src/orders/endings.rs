@@ -1,0 +1,144 @@
+//! How a person ends or prolongs an order: cancel, extend, release. Each locks the order first, so that
+//! of a cancellation, a lapse and a conversion that meet, one wins and the others see it.
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{Status, sql};
+use crate::db::{Db, Fault, Verdict};
+use crate::reservations::{self, Standing};
+
+/// A hold may be prolonged to this many times its first length, so that nobody keeps stock for ever.
+const MOST_HOLD_FACTOR: i32 = 4;
+
+/// What became of the wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Done.
+    Done,
+    /// The order had ended before; nothing was changed.
+    Unchanged,
+    /// The order is sold: it can be released, not cancelled.
+    AlreadyConverted,
+    /// Nothing is held, or the hold has lapsed.
+    NotHeld,
+    /// Only a converted order can be released.
+    NotConverted,
+    /// The shop has no such order.
+    NoSuchOrder,
+}
+
+/// What the assets of a released order become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRelease {
+    /// Sellable at once.
+    Ready,
+    /// To be looked at first.
+    Maintenance,
+}
+
+impl AfterRelease {
+    fn status(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Maintenance => "maintenance",
+        }
+    }
+}
+
+/// Cancels a placed or reserved order: its holds end, and a reserve job that comes later finds it ended.
+/// A hold that has lapsed by now expires instead: a lapse and a cancellation are different for ever.
+///
+/// Safe to repeat: the second time changes nothing.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn cancel(db: &Db, shop_id: i32, id: Uuid, actor: &str, reason: Option<&str>) -> Result<Ending, Fault> {
+    let ending = db
+        .transaction("cancel", async |tx| {
+            let Some(code) = sql::lock(tx, shop_id, id).await? else {
+                return Ok(Verdict::Rollback(Ending::NoSuchOrder));
+            };
+            let from = match known(&code)? {
+                Status::Placed => Status::Placed,
+                Status::Reserved => Status::Reserved,
+                Status::Converted | Status::Released => return Ok(Verdict::Rollback(Ending::AlreadyConverted)),
+                Status::Refused | Status::Expired | Status::Cancelled => {
+                    return Ok(Verdict::Rollback(Ending::Unchanged));
+                }
+            };
+            if reservations::standing(tx, shop_id, id).await? == Standing::Lapsed {
+                reservations::expire(tx, shop_id, &[id], actor).await?;
+                return Ok(Verdict::Commit(Ending::Unchanged));
+            }
+            let holds = reservations::cancel(tx, shop_id, id).await?;
+            let detail = json!({ "reason": reason, "holds": holds });
+            turned(sql::turn(tx, shop_id, id, from, Status::Cancelled, actor, &detail).await?)?;
+            Ok(Verdict::Commit(Ending::Done))
+        })
+        .await?;
+    if ending == Ending::Done {
+        // Somebody may be waiting for the order to leave `placed`.
+        db.notifier().decided(id);
+    }
+    Ok(ending)
+}
+
+/// Moves the deadline of a live hold to `seconds` from now, never earlier than it is, and at most to
+/// four times the order's own hold.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn extend(db: &Db, shop_id: i32, id: Uuid, actor: &str, seconds: i32) -> Result<Ending, Fault> {
+    db.transaction("extend", async |tx| {
+        let Some(code) = sql::lock(tx, shop_id, id).await? else {
+            return Ok(Verdict::Rollback(Ending::NoSuchOrder));
+        };
+        let live = reservations::standing(tx, shop_id, id).await? == Standing::Live;
+        if known(&code)? != Status::Reserved || !live {
+            return Ok(Verdict::Rollback(Ending::NotHeld));
+        }
+        if !sql::extend(tx, shop_id, id, actor, seconds, MOST_HOLD_FACTOR).await? {
+            // The deadline passed between the look and the move.
+            return Ok(Verdict::Rollback(Ending::NotHeld));
+        }
+        Ok(Verdict::Commit(Ending::Done))
+    })
+    .await
+}
+
+/// Undoes a converted order: its bindings end and its assets become what `assets` says.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn release(
+    db: &Db,
+    shop_id: i32,
+    id: Uuid,
+    actor: &str,
+    reason: Option<&str>,
+    assets: AfterRelease,
+) -> Result<Ending, Fault> {
+    db.transaction("release", async |tx| {
+        let Some(code) = sql::lock(tx, shop_id, id).await? else {
+            return Ok(Verdict::Rollback(Ending::NoSuchOrder));
+        };
+        if known(&code)? != Status::Converted {
+            return Ok(Verdict::Rollback(Ending::NotConverted));
+        }
+        let bindings = sql::end_bindings(tx, shop_id, id, assets.status()).await?;
+        let detail = json!({ "reason": reason, "assets": assets.status(), "bindings": bindings });
+        turned(sql::turn(tx, shop_id, id, Status::Converted, Status::Released, actor, &detail).await?)?;
+        Ok(Verdict::Commit(Ending::Done))
+    })
+    .await
+}
+
+fn known(code: &str) -> Result<Status, Fault> {
+    Status::from_code(code).ok_or_else(|| anyhow::anyhow!("an order has the unknown status {code}").into())
+}
+
+/// The order is locked and was seen in its status: a move that misses it is a broken promise.
+fn turned(moved: bool) -> Result<(), Fault> {
+    if moved { Ok(()) } else { Err(anyhow::anyhow!("a locked order changed its status").into()) }
+}

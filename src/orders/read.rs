@@ -1,0 +1,156 @@
+//! Reading orders, in the shapes of the contract.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{PaymentState, Status, sql};
+use crate::db::{Db, Fault};
+
+/// An order as the contract shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Order {
+    /// Its id.
+    pub id: Uuid,
+    /// The web app's name for it.
+    pub reference: Option<String>,
+    /// Where it stands.
+    pub status: Status,
+    /// Whether it waits for stock to come free. Always false until orders can wait.
+    pub waiting: bool,
+    /// When it was placed.
+    pub placed_at: DateTime<Utc>,
+    /// When its hold lapses; null when nothing is held.
+    pub hold_expires_at: Option<DateTime<Utc>>,
+    /// Its lines with their reservations, oldest acquisition first.
+    pub lines: Vec<Line>,
+    /// Why it was refused.
+    pub refusal: Option<Value>,
+    /// Its money.
+    pub payment: Payment,
+    /// Who buys.
+    pub buyer: Option<String>,
+    /// What the web app wrote on it.
+    pub metadata: Value,
+}
+
+/// A line of an order.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// Its number, from 1.
+    pub line: i16,
+    /// What it asks for.
+    pub asset: Option<Value>,
+    /// How many.
+    pub quantity: i32,
+    /// What was reserved for it, ended reservations included.
+    pub reservations: Vec<Reservation>,
+}
+
+/// A reservation as the contract shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reservation {
+    /// Its id.
+    pub id: Uuid,
+    /// held, converted, expired or cancelled.
+    pub state: String,
+    /// The asset's key.
+    pub asset: Option<String>,
+    /// Where it stands.
+    pub location: String,
+    /// How many.
+    pub quantity: i32,
+    /// The deadline.
+    pub expires_at: DateTime<Utc>,
+    /// Why this one, as it was decided.
+    pub reason: Value,
+}
+
+/// An order's money.
+#[derive(Clone, Debug, Serialize)]
+pub struct Payment {
+    /// Where it stands.
+    pub state: PaymentState,
+    /// What is expected, in the currency's minor unit.
+    pub amount: Option<i64>,
+    /// The currency, ISO 4217.
+    pub currency: Option<String>,
+}
+
+/// One event of an order's history.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// When it happened.
+    pub at: DateTime<Utc>,
+    /// What happened.
+    pub kind: String,
+    /// By whom: worker, sweep, `api:KEYNAME`, `payment:PROVIDER` or sql.
+    pub actor: String,
+    /// The particulars.
+    pub detail: Value,
+}
+
+/// Which orders to list.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only with this reference.
+    pub reference: Option<String>,
+    /// Only in this status.
+    pub status: Option<Status>,
+    /// Only older than this one.
+    pub before: Option<Uuid>,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// The order, or `None` where the shop has no such order.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn read(db: &Db, shop_id: i32, id: Uuid) -> Result<Option<Order>, Fault> {
+    Ok(assemble(db, shop_id, sql::headers(db.pool(), shop_id, &[id]).await?).await?.pop())
+}
+
+/// The shop's orders that pass the filter, newest first.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn list(db: &Db, shop_id: i32, filter: &Filter) -> Result<Vec<Order>, Fault> {
+    let ids = sql::list(db.pool(), shop_id, filter).await?;
+    let mut orders = assemble(db, shop_id, sql::headers(db.pool(), shop_id, &ids).await?).await?;
+    orders.sort_by_key(|o| std::cmp::Reverse(o.id));
+    Ok(orders)
+}
+
+/// The order's history, oldest first, or `None` where the shop has no such order.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn events(db: &Db, shop_id: i32, id: Uuid) -> Result<Option<Vec<Event>>, Fault> {
+    if !sql::exists(db.pool(), shop_id, id).await? {
+        return Ok(None);
+    }
+    Ok(Some(sql::events(db.pool(), shop_id, id).await?))
+}
+
+async fn assemble(db: &Db, shop_id: i32, headers: Vec<sql::Header>) -> Result<Vec<Order>, Fault> {
+    let ids: Vec<Uuid> = headers.iter().map(|h| h.id).collect();
+    let lines = sql::lines(db.pool(), shop_id, &ids).await?;
+    let reservations = sql::reservations(db.pool(), shop_id, &ids).await?;
+    let mut orders = Vec::with_capacity(headers.len());
+    for header in headers {
+        let mut order = header.into_order()?;
+        for line in lines.iter().filter(|l| l.order_id == order.id) {
+            let mine = |r: &&sql::ReservationRow| r.order_id == order.id && r.line == line.line;
+            order.lines.push(Line {
+                line: line.line,
+                asset: line.asset.clone(),
+                quantity: line.quantity,
+                reservations: reservations.iter().filter(mine).map(sql::ReservationRow::show).collect(),
+            });
+        }
+        orders.push(order);
+    }
+    Ok(orders)
+}

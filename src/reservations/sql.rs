@@ -1,0 +1,98 @@
+//! Statements on holds that end.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub(super) async fn lock_reserved(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    orders: &[Uuid],
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    // Skip what another is deciding: he judges the deadline too. In id order, the one order of locks.
+    sqlx::query_scalar!(
+        "select id from onehold.orders
+         where shop_id = $1 and id = any($2) and status = 'reserved'
+         order by id
+         for update skip locked",
+        shop_id,
+        orders
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(super) async fn expire(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    locked: &[Uuid],
+    actor: &str,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"with lapsed as (
+               -- A new statement, so a new snapshot: an extension that won the lock before us is seen.
+               select distinct order_id from onehold.reservations
+               where shop_id = $1 and order_id = any($2) and state = 'held' and expires_at <= clock_timestamp()
+           ), ended as (
+               -- The order lapses whole.
+               update onehold.reservations r set state = 'expired'
+               from lapsed l
+               where r.shop_id = $1 and r.order_id = l.order_id and r.state = 'held'
+               returning r.order_id, r.expires_at
+           ), marked as (
+               update onehold.orders o set status = 'expired'
+               from (select order_id, min(expires_at) as deadline, count(*) as holds from ended group by order_id) e
+               where o.shop_id = $1 and o.id = e.order_id and o.status = 'reserved'
+               returning o.id, e.deadline, e.holds
+           ), told as (
+               insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+               select $1, id, 'expired', $3, jsonb_build_object('deadline', deadline, 'holds', holds) from marked
+           )
+           select id from marked"#,
+        shop_id,
+        locked,
+        actor
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(super) async fn lapsed(conn: &mut PgConnection, shop_id: i32, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select distinct order_id from (
+               select order_id from onehold.reservations
+               where shop_id = $1 and state = 'held' and expires_at <= clock_timestamp()
+               order by expires_at
+               limit $2
+           ) longest_first"#,
+        shop_id,
+        limit
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(super) async fn cancel(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<u64, sqlx::Error> {
+    sqlx::query!(
+        "update onehold.reservations set state = 'cancelled'
+         where shop_id = $1 and order_id = $2 and state = 'held'",
+        shop_id,
+        order
+    )
+    .execute(conn)
+    .await
+    .map(|done| done.rows_affected())
+}
+
+/// How many holds an order has, and how many of them have lapsed.
+pub(super) async fn standing(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<(i64, i64), sqlx::Error> {
+    sqlx::query!(
+        r#"select count(*) as "held!", count(*) filter (where expires_at <= clock_timestamp()) as "lapsed!"
+           from onehold.reservations
+           where shop_id = $1 and order_id = $2 and state = 'held'"#,
+        shop_id,
+        order
+    )
+    .fetch_one(conn)
+    .await
+    .map(|row| (row.held, row.lapsed))
+}
