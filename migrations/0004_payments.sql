@@ -30,3 +30,10 @@ create table onehold.payment_events (
 
 create index payment_events_waiting on onehold.payment_events (shop_id, order_ref) where state = 'pending';
 create index payment_events_by_order on onehold.payment_events (shop_id, order_id) where order_id is not null;
+
+-- An order's id, if the text is one: providers send an id or a reference in the same field.
+create function onehold.uuid_or_null(p text) returns uuid
+language sql immutable parallel safe
+as $$
+    select case when p ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then p::uuid end
+$$;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::attempt::NewHold;
 use super::candidates::{Candidate, MOST_CANDIDATES};
 use super::refusal::Reason;
+use crate::db::expect_one;
 use crate::stock::requirement::Requirement;
 
 /// A placed order whose row is locked.
@@ -325,7 +326,7 @@ pub(super) async fn refuse(
     )
     .fetch_all(conn)
     .await?;
-    one_row(done.len())
+    expect_one(done.len() as u64)
 }
 
 pub(super) async fn mark_reserved(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<(), sqlx::Error> {
@@ -356,12 +357,7 @@ pub(super) async fn mark_reserved(conn: &mut PgConnection, shop_id: i32, order: 
     )
     .fetch_all(conn)
     .await?;
-    one_row(done.len())
-}
-
-/// The caller holds the order's lock and has seen it `placed`: anything but one row is a broken promise.
-fn one_row(rows: usize) -> Result<(), sqlx::Error> {
-    if rows == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+    expect_one(done.len() as u64)
 }
 
 /// What a question about availability sees of one line.

@@ -86,6 +86,15 @@ pub fn is_named(violated: &str, name: &str) -> bool {
     }
 }
 
+/// For a guarded update whose caller has locked the row and seen that the guard holds: anything but one
+/// row is a broken promise, and ends the transaction.
+///
+/// # Errors
+/// `RowNotFound` where `rows` is not 1.
+pub fn expect_one(rows: u64) -> Result<(), sqlx::Error> {
+    if rows == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::is_named;

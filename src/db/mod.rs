@@ -8,7 +8,7 @@ pub mod server;
 mod sql;
 mod transaction;
 
-pub use fault::{Fault, is_named, violated_constraint};
+pub use fault::{Fault, expect_one, is_named, violated_constraint};
 pub use migrate::{MigrateError, check_schema, migrate};
 pub use notify::{Notice, Notices, Notifier};
 pub use transaction::Verdict;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::read::{Event, Filter, Order, Payment, Reservation};
 use super::{PaymentState, Status};
-use crate::db::Fault;
+use crate::db::{Fault, expect_one};
 
 /// What `onehold.store_order` gives.
 pub(super) struct Stored {
@@ -209,8 +209,7 @@ pub(super) async fn lock(conn: &mut PgConnection, shop_id: i32, id: Uuid) -> Res
         .await
 }
 
-/// Moves an order that its caller has locked, and tells its history. Gives whether it stood where `from`
-/// says.
+/// Moves an order that its caller has locked and seen in `from`, and tells its history.
 pub(super) async fn turn(
     conn: &mut PgConnection,
     shop_id: i32,
@@ -219,8 +218,8 @@ pub(super) async fn turn(
     to: Status,
     actor: &str,
     detail: &Value,
-) -> Result<bool, sqlx::Error> {
-    sqlx::query!(
+) -> Result<(), sqlx::Error> {
+    let done = sqlx::query!(
         "with turned as (
              update onehold.orders set status = $4 where shop_id = $1 and id = $2 and status = $3
              returning id
@@ -235,8 +234,8 @@ pub(super) async fn turn(
         detail
     )
     .execute(conn)
-    .await
-    .map(|done| done.rows_affected() == 1)
+    .await?;
+    expect_one(done.rows_affected())
 }
 
 /// Moves the deadline of an order's live holds to `seconds` from now, never earlier than it is and never

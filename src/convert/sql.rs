@@ -1,0 +1,198 @@
+//! Statements that turn holds into sales.
+
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::db::expect_one;
+use crate::payments::inbox::StoredEvent;
+
+/// An order whose row is locked.
+pub(super) struct LockedOrder {
+    pub(super) shop_id: i32,
+    pub(super) id: Uuid,
+    pub(super) status: String,
+    pub(super) payment_state: String,
+    pub(super) amount: Option<i64>,
+    pub(super) currency: Option<String>,
+}
+
+impl LockedOrder {
+    /// Whether the event brings what the order expects; an order without a price takes any payment.
+    pub(super) fn expects(&self, event: &StoredEvent) -> bool {
+        self.amount.is_none() || (self.amount == event.amount && self.currency == event.currency)
+    }
+}
+
+pub(super) async fn find_order(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    id: Option<Uuid>,
+    reference: &str,
+) -> Result<Option<Uuid>, sqlx::Error> {
+    // An id wins over a reference that looks like one; of several orders with one reference, the newest.
+    sqlx::query_scalar!(
+        r#"select id as "id!" from (
+               select id, 1 as place from onehold.orders where shop_id = $1 and id = $2
+               union all
+               (select id, 2 from onehold.orders where shop_id = $1 and reference = $3 order by id desc limit 1)
+           ) found
+           order by place
+           limit 1"#,
+        shop_id,
+        id,
+        reference
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+pub(super) async fn lock_order(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    id: Uuid,
+) -> Result<Option<LockedOrder>, sqlx::Error> {
+    sqlx::query_as!(
+        LockedOrder,
+        "select shop_id, id, status, payment_state, amount, currency from onehold.orders
+         where shop_id = $1 and id = $2
+         for update",
+        shop_id,
+        id
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// How many holds there were and how many bindings were written for them.
+pub(super) struct Bound {
+    pub(super) held: i64,
+    pub(super) bound: i64,
+}
+
+pub(super) async fn convert(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<Bound, sqlx::Error> {
+    // Two statements: a binding's guard must see its hold converted.
+    let converted = sqlx::query_scalar!(
+        "update onehold.reservations set state = 'converted'
+         where shop_id = $1 and order_id = $2 and state = 'held'
+         returning id",
+        shop_id,
+        order
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let bound = bind(conn, shop_id, &converted).await?;
+    Ok(Bound { held: i64::try_from(converted.len()).unwrap_or(i64::MAX), bound })
+}
+
+async fn bind(conn: &mut PgConnection, shop_id: i32, reservations: &[Uuid]) -> Result<i64, sqlx::Error> {
+    let done = sqlx::query!(
+        "insert into onehold.bindings (shop_id, reservation_id, asset_id)
+         select shop_id, id, asset_id from onehold.reservations
+         where shop_id = $1 and id = any($2) and asset_id is not null",
+        shop_id,
+        reservations
+    )
+    .execute(conn)
+    .await?;
+    Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
+}
+
+pub(super) async fn mark_converted(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    actor: &str,
+    detail: &Value,
+) -> Result<(), sqlx::Error> {
+    let done = sqlx::query!(
+        "with converted as (
+             update onehold.orders set status = 'converted', payment_state = 'paid'
+             where shop_id = $1 and id = $2 and status = 'reserved'
+             returning id
+         )
+         insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+         select $1, id, 'converted', $3, $4 from converted",
+        shop_id,
+        order,
+        actor,
+        detail
+    )
+    .execute(conn)
+    .await?;
+    expect_one(done.rows_affected())
+}
+
+pub(super) async fn set_payment(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    state: &str,
+    kind: &str,
+    actor: &str,
+    detail: &Value,
+) -> Result<(), sqlx::Error> {
+    let done = sqlx::query!(
+        "with paid as (
+             update onehold.orders set payment_state = $3 where shop_id = $1 and id = $2
+             returning id
+         )
+         insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+         select $1, id, $4, $5, $6 from paid",
+        shop_id,
+        order,
+        state,
+        kind,
+        actor,
+        detail
+    )
+    .execute(conn)
+    .await?;
+    expect_one(done.rows_affected())
+}
+
+pub(super) async fn cancel(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    actor: &str,
+    detail: &Value,
+) -> Result<(), sqlx::Error> {
+    let done = sqlx::query!(
+        "with cancelled as (
+             update onehold.orders set status = 'cancelled'
+             where shop_id = $1 and id = $2 and status in ('placed', 'reserved')
+             returning id
+         )
+         insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+         select $1, id, 'cancelled', $3, $4 from cancelled",
+        shop_id,
+        order,
+        actor,
+        detail
+    )
+    .execute(conn)
+    .await?;
+    expect_one(done.rows_affected())
+}
+
+pub(super) async fn tell(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    kind: &str,
+    actor: &str,
+    detail: &Value,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "insert into onehold.order_events (shop_id, order_id, kind, actor, detail) values ($1, $2, $3, $4, $5)",
+        shop_id,
+        order,
+        kind,
+        actor,
+        detail
+    )
+    .execute(conn)
+    .await
+    .map(|_| ())
+}

@@ -1,0 +1,4 @@
+//! For operators: whether what must always hold does hold.
+
+mod sql;
+pub mod verify;

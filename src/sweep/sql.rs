@@ -1,0 +1,75 @@
+//! Statements of the housekeeping.
+
+use sqlx::PgPool;
+
+pub(super) async fn shops(pool: &PgPool) -> Result<Vec<i32>, sqlx::Error> {
+    sqlx::query_scalar!("select id from onehold.shops order by id").fetch_all(pool).await
+}
+
+pub(super) async fn requeue_orders(
+    pool: &PgPool,
+    shop_id: i32,
+    max_attempts: i32,
+    limit: i64,
+) -> Result<i64, sqlx::Error> {
+    // Ten seconds: a job that is merely slow is not lost, and its worker's death is noticed sooner.
+    sqlx::query_scalar!(
+        r#"with lost as materialized (
+               select o.id from onehold.orders o
+               where o.shop_id = $1 and o.status = 'placed'
+                 and o.placed_at < clock_timestamp() - interval '10 seconds'
+                 and not exists (
+                     select from apalis.jobs j
+                     where j.job_type = 'reserve' and j.idempotency_key = o.id::text
+                       and (j.status in ('Pending', 'Queued', 'Running', 'Failed')
+                            or (j.status = 'Killed' and j.done_at > clock_timestamp() - interval '15 minutes')))
+               order by o.id
+               limit $3
+           )
+           select count(*) filter (where onehold.enqueue_job('reserve', id::text,
+                      jsonb_build_object('v', 1, 'shop', $1::int, 'order', id), $2)) as "count!"
+           from lost"#,
+        shop_id,
+        max_attempts,
+        limit
+    )
+    .fetch_one(pool)
+    .await
+}
+
+pub(super) async fn requeue_payments(
+    pool: &PgPool,
+    shop_id: i32,
+    max_attempts: i32,
+    limit: i64,
+) -> Result<i64, sqlx::Error> {
+    // Only what can be applied: its order exists and is decided. The rest waits for its order.
+    sqlx::query_scalar!(
+        r#"with lost as materialized (
+               select e.provider, e.event_id
+               from onehold.payment_events e
+               where e.shop_id = $1 and e.state = 'pending'
+                 and e.received_at < clock_timestamp() - interval '10 seconds'
+                 and exists (
+                     select from onehold.orders o
+                     where o.shop_id = e.shop_id and o.status <> 'placed'
+                       and (o.reference = e.order_ref or o.id = onehold.uuid_or_null(e.order_ref)))
+                 and not exists (
+                     select from apalis.jobs j
+                     where j.job_type = 'convert'
+                       and j.idempotency_key = e.provider || ':' || e.event_id || ':requeue'
+                       and j.status = 'Killed' and j.done_at > clock_timestamp() - interval '15 minutes')
+               order by e.received_at
+               limit $3
+           )
+           select count(*) filter (where onehold.enqueue_job('convert', provider || ':' || event_id || ':requeue',
+                      jsonb_build_object('v', 1, 'shop', $1::int, 'provider', provider, 'event', event_id), $2))
+                      as "count!"
+           from lost"#,
+        shop_id,
+        max_attempts,
+        limit
+    )
+    .fetch_one(pool)
+    .await
+}
