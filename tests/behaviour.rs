@@ -1,5 +1,7 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
+mod scene;
 mod support;
 
+mod allocator_races;
 mod transactions;

@@ -62,7 +62,9 @@ pub async fn run_rounds(db: &Db, shop_id: i32, order: Uuid, rounds: u32) -> Resu
     let mut round = 1;
     loop {
         let last = round >= rounds;
-        let step = db.transaction("reserve", async |tx| reserve(tx, shop_id, order, last).await).await?;
+        let step = db
+            .transaction("reserve", |mut tx| Box::pin(async move { reserve(&mut tx, shop_id, order, last).await }))
+            .await?;
         match step {
             Step::Ended(outcome) => {
                 announce(db, order, &outcome);

@@ -45,17 +45,19 @@ pub enum Applied {
 /// # Errors
 /// Faults of the database only.
 pub async fn apply(db: &Db, shop_id: i32, provider: &str, event_id: &str) -> Result<Applied, Fault> {
-    db.transaction("convert", async |tx| {
-        let applied = apply_in(tx, shop_id, provider, event_id).await?;
-        Ok(match applied {
-            Applied::Waits | Applied::AlreadySettled | Applied::NoSuchEvent => Verdict::Rollback(applied),
-            Applied::Converted
-            | Applied::Unchanged
-            | Applied::RefundDue
-            | Applied::Mismatch
-            | Applied::Failed
-            | Applied::Refunded
-            | Applied::Abandoned => Verdict::Commit(applied),
+    db.transaction("convert", |mut tx| {
+        Box::pin(async move {
+            let applied = apply_in(&mut tx, shop_id, provider, event_id).await?;
+            Ok(match applied {
+                Applied::Waits | Applied::AlreadySettled | Applied::NoSuchEvent => Verdict::Rollback(applied),
+                Applied::Converted
+                | Applied::Unchanged
+                | Applied::RefundDue
+                | Applied::Mismatch
+                | Applied::Failed
+                | Applied::Refunded
+                | Applied::Abandoned => Verdict::Commit(applied),
+            })
         })
     })
     .await

@@ -11,7 +11,7 @@ mod transaction;
 pub use fault::{Fault, expect_one, is_named, violated_constraint};
 pub use migrate::{MigrateError, check_schema, migrate};
 pub use notify::{Notice, Notices, Notifier};
-pub use transaction::Verdict;
+pub use transaction::{Tx, Verdict};
 
 use std::time::Duration;
 

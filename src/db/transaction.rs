@@ -1,7 +1,10 @@
 //! The one place where transactions begin, are retried and end.
 
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rand::Rng as _;
 use sqlx::{PgConnection, Postgres, Transaction};
 
@@ -20,21 +23,47 @@ pub enum Verdict<T> {
     Rollback(T),
 }
 
+/// The connection of a running transaction. `'env` is what the body borrows from its caller, which
+/// outlives each run `'t`: an async closure would need no such type, but its future is not `Send` in
+/// the eyes of today's compiler.
+#[derive(Debug)]
+pub struct Tx<'t, 'env: 't> {
+    conn: &'t mut PgConnection,
+    env: PhantomData<&'env ()>,
+}
+
+impl Deref for Tx<'_, '_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.conn
+    }
+}
+
+impl DerefMut for Tx<'_, '_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.conn
+    }
+}
+
 impl Db {
     /// Runs `body` in one READ COMMITTED transaction called `name`, and again from its start when the
     /// server reports a serialization failure (40001) or a deadlock (40P01), at most [`MOST_RUNS`]
-    /// times with jitter between. `body` must therefore be repeatable: it gets nothing but its
-    /// connection from the run before.
+    /// times with jitter between. `body` must therefore be repeatable.
+    ///
+    /// ```ignore
+    /// db.transaction("extend", |mut tx| Box::pin(async move { … Ok(Verdict::Commit(answer)) })).await
+    /// ```
     ///
     /// # Errors
     /// What `body` returned, or what the server answered to begin and commit. An error always rolls back.
-    pub async fn transaction<T, F>(&self, name: &'static str, mut body: F) -> Result<T, Fault>
+    pub async fn transaction<'env, T, F>(&self, name: &'static str, body: F) -> Result<T, Fault>
     where
-        F: AsyncFnMut(&mut PgConnection) -> Result<Verdict<T>, Fault>,
+        F: for<'t> Fn(Tx<'t, 'env>) -> BoxFuture<'t, Result<Verdict<T>, Fault>>,
     {
         let mut run = 1;
         loop {
-            match self.run_once(&mut body).await {
+            match self.run_once(&body).await {
                 Err(fault) if fault.is_retryable() && run < MOST_RUNS => {
                     tracing::debug!(transaction = name, run, %fault, "transaction is run again");
                     let most_ms = 5 << run;
@@ -47,12 +76,12 @@ impl Db {
         }
     }
 
-    async fn run_once<T, F>(&self, body: &mut F) -> Result<T, Fault>
+    async fn run_once<'env, T, F>(&self, body: &F) -> Result<T, Fault>
     where
-        F: AsyncFnMut(&mut PgConnection) -> Result<Verdict<T>, Fault>,
+        F: for<'t> Fn(Tx<'t, 'env>) -> BoxFuture<'t, Result<Verdict<T>, Fault>>,
     {
         let mut tx = self.begin().await?;
-        match body(&mut tx).await {
+        match body(Tx { conn: &mut tx, env: PhantomData }).await {
             Ok(Verdict::Commit(value)) => {
                 tx.commit().await?;
                 Ok(value)

@@ -55,26 +55,28 @@ impl AfterRelease {
 /// Faults of the database only.
 pub async fn cancel(db: &Db, shop_id: i32, id: Uuid, actor: &str, reason: Option<&str>) -> Result<Ending, Fault> {
     let ending = db
-        .transaction("cancel", async |tx| {
-            let Some(code) = sql::lock(tx, shop_id, id).await? else {
-                return Ok(Verdict::Rollback(Ending::NoSuchOrder));
-            };
-            let from = match known(&code)? {
-                Status::Placed => Status::Placed,
-                Status::Reserved => Status::Reserved,
-                Status::Converted | Status::Released => return Ok(Verdict::Rollback(Ending::AlreadyConverted)),
-                Status::Refused | Status::Expired | Status::Cancelled => {
-                    return Ok(Verdict::Rollback(Ending::Unchanged));
+        .transaction("cancel", |mut tx| {
+            Box::pin(async move {
+                let Some(code) = sql::lock(&mut tx, shop_id, id).await? else {
+                    return Ok(Verdict::Rollback(Ending::NoSuchOrder));
+                };
+                let from = match known(&code)? {
+                    Status::Placed => Status::Placed,
+                    Status::Reserved => Status::Reserved,
+                    Status::Converted | Status::Released => return Ok(Verdict::Rollback(Ending::AlreadyConverted)),
+                    Status::Refused | Status::Expired | Status::Cancelled => {
+                        return Ok(Verdict::Rollback(Ending::Unchanged));
+                    }
+                };
+                if reservations::standing(&mut tx, shop_id, id).await? == Standing::Lapsed {
+                    reservations::expire(&mut tx, shop_id, &[id], actor).await?;
+                    return Ok(Verdict::Commit(Ending::Unchanged));
                 }
-            };
-            if reservations::standing(tx, shop_id, id).await? == Standing::Lapsed {
-                reservations::expire(tx, shop_id, &[id], actor).await?;
-                return Ok(Verdict::Commit(Ending::Unchanged));
-            }
-            let holds = reservations::cancel(tx, shop_id, id).await?;
-            let detail = json!({ "reason": reason, "holds": holds });
-            sql::turn(tx, shop_id, id, from, Status::Cancelled, actor, &detail).await?;
-            Ok(Verdict::Commit(Ending::Done))
+                let holds = reservations::cancel(&mut tx, shop_id, id).await?;
+                let detail = json!({ "reason": reason, "holds": holds });
+                sql::turn(&mut tx, shop_id, id, from, Status::Cancelled, actor, &detail).await?;
+                Ok(Verdict::Commit(Ending::Done))
+            })
         })
         .await?;
     if ending == Ending::Done {
@@ -90,19 +92,21 @@ pub async fn cancel(db: &Db, shop_id: i32, id: Uuid, actor: &str, reason: Option
 /// # Errors
 /// Faults of the database only.
 pub async fn extend(db: &Db, shop_id: i32, id: Uuid, actor: &str, seconds: i32) -> Result<Ending, Fault> {
-    db.transaction("extend", async |tx| {
-        let Some(code) = sql::lock(tx, shop_id, id).await? else {
-            return Ok(Verdict::Rollback(Ending::NoSuchOrder));
-        };
-        let live = reservations::standing(tx, shop_id, id).await? == Standing::Live;
-        if known(&code)? != Status::Reserved || !live {
-            return Ok(Verdict::Rollback(Ending::NotHeld));
-        }
-        if !sql::extend(tx, shop_id, id, actor, seconds, MOST_HOLD_FACTOR).await? {
-            // The deadline passed between the look and the move.
-            return Ok(Verdict::Rollback(Ending::NotHeld));
-        }
-        Ok(Verdict::Commit(Ending::Done))
+    db.transaction("extend", |mut tx| {
+        Box::pin(async move {
+            let Some(code) = sql::lock(&mut tx, shop_id, id).await? else {
+                return Ok(Verdict::Rollback(Ending::NoSuchOrder));
+            };
+            let live = reservations::standing(&mut tx, shop_id, id).await? == Standing::Live;
+            if known(&code)? != Status::Reserved || !live {
+                return Ok(Verdict::Rollback(Ending::NotHeld));
+            }
+            if !sql::extend(&mut tx, shop_id, id, actor, seconds, MOST_HOLD_FACTOR).await? {
+                // The deadline passed between the look and the move.
+                return Ok(Verdict::Rollback(Ending::NotHeld));
+            }
+            Ok(Verdict::Commit(Ending::Done))
+        })
     })
     .await
 }
@@ -119,17 +123,19 @@ pub async fn release(
     reason: Option<&str>,
     assets: AfterRelease,
 ) -> Result<Ending, Fault> {
-    db.transaction("release", async |tx| {
-        let Some(code) = sql::lock(tx, shop_id, id).await? else {
-            return Ok(Verdict::Rollback(Ending::NoSuchOrder));
-        };
-        if known(&code)? != Status::Converted {
-            return Ok(Verdict::Rollback(Ending::NotConverted));
-        }
-        let bindings = sql::end_bindings(tx, shop_id, id, assets.status()).await?;
-        let detail = json!({ "reason": reason, "assets": assets.status(), "bindings": bindings });
-        sql::turn(tx, shop_id, id, Status::Converted, Status::Released, actor, &detail).await?;
-        Ok(Verdict::Commit(Ending::Done))
+    db.transaction("release", |mut tx| {
+        Box::pin(async move {
+            let Some(code) = sql::lock(&mut tx, shop_id, id).await? else {
+                return Ok(Verdict::Rollback(Ending::NoSuchOrder));
+            };
+            if known(&code)? != Status::Converted {
+                return Ok(Verdict::Rollback(Ending::NotConverted));
+            }
+            let bindings = sql::end_bindings(&mut tx, shop_id, id, assets.status()).await?;
+            let detail = json!({ "reason": reason, "assets": assets.status(), "bindings": bindings });
+            sql::turn(&mut tx, shop_id, id, Status::Converted, Status::Released, actor, &detail).await?;
+            Ok(Verdict::Commit(Ending::Done))
+        })
     })
     .await
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::sql;
-use crate::db::{Db, Fault};
+use crate::db::{Db, Fault, Verdict};
 use crate::queue::catalogue::{CONVERT, RESERVE};
 
 /// What became of a placement.
@@ -35,8 +35,8 @@ pub async fn place(
     actor: &str,
 ) -> Result<Placed, Fault> {
     let stored = db
-        .transaction("place", async |tx| {
-            Ok(crate::db::Verdict::Commit(sql::store(tx, shop_id, key, body, lines, actor).await?))
+        .transaction("place", |mut tx| {
+            Box::pin(async move { Ok(Verdict::Commit(sql::store(&mut tx, shop_id, key, body, lines, actor).await?)) })
         })
         .await?;
     let id = stored.order_id;

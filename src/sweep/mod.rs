@@ -25,9 +25,11 @@ pub async fn sweep(db: &Db) -> Result<u64, Fault> {
     for shop_id in sql::shops(db.pool()).await? {
         for _ in 0..MOST_BATCHES {
             let batch = db
-                .transaction("sweep", async |tx| {
-                    let lapsed = reservations::lapsed(tx, shop_id, BATCH).await?;
-                    Ok(Verdict::Commit(reservations::expire(tx, shop_id, &lapsed, "sweep").await?.len()))
+                .transaction("sweep", |mut tx| {
+                    Box::pin(async move {
+                        let lapsed = reservations::lapsed(&mut tx, shop_id, BATCH).await?;
+                        Ok(Verdict::Commit(reservations::expire(&mut tx, shop_id, &lapsed, "sweep").await?.len()))
+                    })
                 })
                 .await?;
             if batch == 0 {
