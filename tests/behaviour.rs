@@ -3,5 +3,10 @@
 mod scene;
 mod support;
 
+mod allocator;
 mod allocator_races;
+mod convert;
+mod endings;
+mod guards;
+mod hostage;
 mod transactions;

@@ -1,8 +1,10 @@
 //! The transaction wrapper (cases T4, T5).
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use onehold::db::{Fault, Tx, Verdict};
+use onehold::db::{Db, Fault, Tx, Verdict};
+use sqlx::Row as _;
 
 use crate::support::database;
 
@@ -51,4 +53,52 @@ async fn fail_until(mut tx: Tx<'_, '_>, runs: &AtomicU32, works: u32, state: &st
         sqlx::raw_sql(sqlx::AssertSqlSafe(raise)).execute(&mut *tx).await?;
     }
     Ok(Verdict::Commit(run))
+}
+
+/// Case T5: a pool of one connection, and callers that give up at every point of a transaction's begin.
+#[tokio::test]
+async fn a_caller_that_gives_up_during_begin_leaves_no_open_transaction_behind() {
+    let test = database().await;
+    let db = Db::connect(&test.url, 1).await.unwrap();
+    for give_up_after in [0, 20, 50, 100, 200, 400, 800, 1600] {
+        let work = db.transaction("test", |_| Box::pin(async { Ok(Verdict::Commit(())) }));
+        let _ = tokio::time::timeout(Duration::from_micros(give_up_after), work).await;
+        let outside: bool = sqlx::raw_sql("select now() = statement_timestamp()")
+            .fetch_one(db.pool())
+            .await
+            .unwrap()
+            .try_get(0)
+            .unwrap();
+        assert!(outside, "given up after {give_up_after} µs");
+    }
+}
+
+/// The check at a connection's return: one that is left inside a transaction is thrown away, and a clean
+/// one is kept.
+#[tokio::test]
+async fn a_connection_left_inside_a_transaction_is_thrown_away_and_a_clean_one_is_kept() {
+    let test = database().await;
+    let db = Db::connect(&test.url, 1).await.unwrap();
+    let pid = async || -> i32 { sqlx::query_scalar("select pg_backend_pid()").fetch_one(db.pool()).await.unwrap() };
+    let first = pid().await;
+    assert_eq!(pid().await, first, "a clean connection is used again");
+    sqlx::raw_sql("begin").execute(db.pool()).await.unwrap();
+    let second = pid().await;
+    assert_ne!(second, first, "an open transaction");
+    sqlx::raw_sql("begin; select 1/0").execute(db.pool()).await.unwrap_err();
+    assert_ne!(pid().await, second, "a failed transaction");
+}
+
+/// Case T6: the server ends a session that sits idle in a transaction, and the pool goes on.
+#[tokio::test]
+async fn every_connection_carries_the_time_limits() {
+    let test = database().await;
+    let limits: (String, String, String) = sqlx::query_as(
+        "select current_setting('statement_timeout'), current_setting('lock_timeout'),
+                current_setting('idle_in_transaction_session_timeout')",
+    )
+    .fetch_one(test.db.pool())
+    .await
+    .unwrap();
+    assert_eq!(limits, ("10s".to_owned(), "5s".to_owned(), "10s".to_owned()));
 }

@@ -1,6 +1,6 @@
 //! The database room's own statements.
 
-use sqlx::{PgConnection, PgExecutor};
+use sqlx::{PgConnection, PgExecutor, Row as _};
 
 /// Named here because the server's default could be set otherwise: the allocator relies on every
 /// statement seeing what has just been committed.
@@ -8,9 +8,10 @@ pub(super) const BEGIN: &str = "begin isolation level read committed";
 
 /// Whether a connection that comes back to the pool stands outside any transaction. Inside one, `now()`
 /// is older than the statement, and inside a failed one the statement itself fails (25P02); either way
-/// the pool throws the connection away.
+/// the pool throws the connection away. As one simple-protocol message: parse, bind and execute would
+/// each be a statement of their own to the clock.
 pub(super) async fn is_clean(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar!(r#"select now() = statement_timestamp() as "clean!""#).fetch_one(conn).await
+    sqlx::raw_sql("select now() = statement_timestamp()").fetch_one(conn).await?.try_get(0)
 }
 
 /// Sends the notifications `(channels[i], payloads[i])` at once.

@@ -23,6 +23,11 @@ pub const STATES: [(State, &str, &[State]); 4] = [
 ];
 
 impl State {
+    /// Every state.
+    pub fn all() -> impl Iterator<Item = Self> {
+        STATES.iter().map(|(state, _, _)| *state)
+    }
+
     /// Whether a reservation in this state keeps its asset from every other order.
     #[must_use]
     pub fn holds(self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// What an asset must be to fill a line. Names are normalised: NFC, trimmed, 1 to 200 characters.
@@ -25,7 +25,7 @@ pub struct Requirement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// Equal to this JSON value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub eq: Option<Value>,
     /// Equal to one of these.
     #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
@@ -36,4 +36,9 @@ pub struct Condition {
     /// At most this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Value>,
+}
+
+/// A bound that is given as null is a bound: the attribute must be there and null.
+fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }

@@ -41,3 +41,12 @@ pub(crate) async fn database() -> Database {
     let url = format!("{}/{name}", server());
     Database { db: Db::connect(&url, 10).await.unwrap(), url }
 }
+
+/// Waits until `so` holds, looking again every few milliseconds, and fails after `limit`.
+pub(crate) async fn eventually<F: Future<Output = bool>>(limit: std::time::Duration, mut so: impl FnMut() -> F) {
+    let began = std::time::Instant::now();
+    while !so().await {
+        assert!(began.elapsed() < limit, "not so after {limit:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
