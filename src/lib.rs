@@ -7,6 +7,7 @@ pub mod allocator;
 pub mod config;
 pub mod convert;
 pub mod db;
+pub mod demo;
 pub mod ops;
 pub mod orders;
 pub mod payments;

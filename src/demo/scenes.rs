@@ -1,0 +1,159 @@
+//! The scenes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures_util::future::{BoxFuture, try_join_all};
+use serde_json::Value;
+use tokio::process::Child;
+
+use super::client::{Client, asset, one, text};
+use super::{Stage, sql};
+
+type Playing<'a> = BoxFuture<'a, anyhow::Result<String>>;
+
+/// A scene: what is done, what must be true, and how it is played.
+pub(super) struct Scene {
+    pub(super) name: &'static str,
+    pub(super) expected: &'static str,
+    act: for<'a> fn(&'a Stage, &'a Client, &'a mut Child) -> Playing<'a>,
+}
+
+impl Scene {
+    pub(super) fn play<'a>(&self, stage: &'a Stage, client: &'a Client, worker: &'a mut Child) -> Playing<'a> {
+        (self.act)(stage, client, worker)
+    }
+}
+
+pub(super) const ALL: &[Scene] = &[
+    Scene {
+        name: "8 orders at once on 3 machines",
+        expected: "3 reserved on 3 machines, 5 refused as contended or held",
+        act: |_, client, _| Box::pin(eight_on_three(client)),
+    },
+    Scene {
+        name: "2 orders at once on 1 machine",
+        expected: "1 reserved on 1 machines, 1 refused as contended or held",
+        act: |_, client, _| Box::pin(two_on_one(client)),
+    },
+    Scene {
+        name: "one key sent 5 times at once",
+        expected: "1 order, 1 reservation",
+        act: |_, client, _| Box::pin(one_key_five_times(client)),
+    },
+    Scene {
+        name: "a paid hold becomes a sale",
+        expected: "converted, paid: placed → reserved → converted",
+        act: |_, client, _| Box::pin(convert(client)),
+    },
+    Scene {
+        name: "a hold lapses, the next order takes the machine, then the money comes",
+        expected: "refund_due: placed → reserved → expired → payment_late → refund_due; the next is reserved",
+        act: |_, client, _| Box::pin(late(client)),
+    },
+    Scene {
+        name: "a cancelled order's machine goes to the next",
+        expected: "placed → reserved → cancelled; the next has the same machine",
+        act: |_, client, _| Box::pin(cancel(client)),
+    },
+    Scene {
+        name: "a worker is killed with kill -9 in mid-job",
+        expected: "reserved by another worker within 15 s, 1 reservation, attempt 2",
+        act: |stage, client, worker| Box::pin(kill(stage, client, worker)),
+    },
+];
+
+async fn race(client: &Client, category: &str, machines: usize, orders: usize) -> anyhow::Result<String> {
+    client.stock(category, machines).await?;
+    let placing = (0..orders).map(|n| {
+        let key = format!("{category}-{n}");
+        async move { client.order(&key, one(category), true).await }
+    });
+    let answers = try_join_all(placing).await?;
+    let reserved = answers.iter().filter(|o| o["status"] == "reserved").count();
+    let honest =
+        |o: &&Value| o["status"] == "refused" && ["contended", "held"].iter().any(|kind| o["refusal"]["kind"] == *kind);
+    let refused = answers.iter().filter(honest).count();
+    let taken: BTreeSet<_> = answers.iter().filter_map(asset).collect();
+    Ok(format!("{reserved} reserved on {} machines, {refused} refused as contended or held", taken.len()))
+}
+
+async fn eight_on_three(client: &Client) -> anyhow::Result<String> {
+    race(client, "demo-eight", 3, 8).await
+}
+
+async fn two_on_one(client: &Client) -> anyhow::Result<String> {
+    race(client, "demo-two", 1, 2).await
+}
+
+async fn one_key_five_times(client: &Client) -> anyhow::Result<String> {
+    client.stock("demo-key", 4).await?;
+    let answers = try_join_all((0..5).map(|_| client.order("demo-same-key", one("demo-key"), true))).await?;
+    let ids: BTreeSet<_> = answers.iter().map(|o| text(o, "id")).collect();
+    let id = ids.first().context("no answer")?;
+    let order = client.read(id).await?;
+    let reservations = order["lines"][0]["reservations"].as_array().map_or(0, Vec::len);
+    Ok(format!("{} order, {reservations} reservation", ids.len()))
+}
+
+async fn convert(client: &Client) -> anyhow::Result<String> {
+    client.stock("demo-convert", 1).await?;
+    let id = text(&client.order("demo-convert", one("demo-convert"), true).await?, "id");
+    client.pay(&id).await?;
+    let order = client.until(&id, |o| o["status"] == "converted").await?;
+    Ok(format!("{}, {}: {}", text(&order, "status"), text(&order["payment"], "state"), client.history(&id).await?))
+}
+
+async fn late(client: &Client) -> anyhow::Result<String> {
+    client.stock("demo-late", 1).await?;
+    let mut short = one("demo-late");
+    short["hold_seconds"] = 1.into();
+    let first = client.order("demo-late-1", short, true).await?;
+    let deadline: chrono::DateTime<chrono::Utc> = text(&first, "hold_expires_at").parse()?;
+    let left = (deadline - chrono::Utc::now()).to_std().unwrap_or_default();
+    // This is the scene: a second in which nobody pays.
+    tokio::time::sleep(left + Duration::from_millis(50)).await;
+    let next = client.order("demo-late-2", one("demo-late"), true).await?;
+    let id = text(&first, "id");
+    client.pay(&id).await?;
+    let order = client.until(&id, |o| o["payment"]["state"] == "refund_due").await?;
+    let next = client.read(&text(&next, "id")).await?;
+    Ok(format!(
+        "{}: {}; the next is {}",
+        text(&order["payment"], "state"),
+        client.history(&id).await?,
+        text(&next, "status")
+    ))
+}
+
+async fn cancel(client: &Client) -> anyhow::Result<String> {
+    client.stock("demo-cancel", 1).await?;
+    let first = client.order("demo-cancel-1", one("demo-cancel"), true).await?;
+    client.cancel(&text(&first, "id")).await?;
+    let next = client.order("demo-cancel-2", one("demo-cancel"), true).await?;
+    let same = asset(&first).is_some() && asset(&first) == asset(&next);
+    let which = if same { "the same" } else { "another or no" };
+    Ok(format!("{}; the next has {which} machine", client.history(&text(&first, "id")).await?))
+}
+
+async fn kill(stage: &Stage, client: &Client, worker: &mut Child) -> anyhow::Result<String> {
+    client.stock("demo-kill", 2).await?;
+    // Orders are placed while nobody works, so that the job can be met on its way.
+    worker.kill().await?;
+    let order = client.order("demo-kill", one("demo-kill"), false).await?;
+    let id = text(&order, "id");
+    let in_the_way = sql::stand_in_the_way(&stage.db, id.parse()?).await?;
+    let mut victim = (stage.start_worker)()?;
+    sql::until_someone_waits(&stage.db).await?;
+    victim.kill().await?;
+    in_the_way.rollback().await?;
+    let killed = tokio::time::Instant::now();
+    *worker = (stage.start_worker)()?;
+    let order = client.until(&id, |o| o["status"] != "placed").await?;
+    let soon = if killed.elapsed() < Duration::from_secs(15) { "within 15 s" } else { "too late" };
+    let reservations = order["lines"][0]["reservations"].as_array().map_or(0, Vec::len);
+    let attempt = sql::attempts(&stage.db, id.parse()?).await?;
+    let status = text(&order, "status");
+    Ok(format!("{status} by another worker {soon}, {reservations} reservation, attempt {attempt}"))
+}
