@@ -9,4 +9,5 @@ mod convert;
 mod endings;
 mod guards;
 mod hostage;
+mod plans;
 mod transactions;

@@ -1,0 +1,73 @@
+//! What a reservation costs does not grow with what is sold or held: counted in rows read, not in time.
+
+use onehold::allocator::candidates::{list, lock_first};
+use onehold::db::Verdict;
+use onehold::stock::requirement::Requirement;
+
+use crate::scene::{SHOP, Scene};
+
+/// 20,000 machines of one category: 19,000 sold, 500 held, and 500 that can be had, last in rank.
+async fn mostly_sold() -> Scene {
+    let scene = Scene::with_machines(0).await;
+    // Written past the triggers, as a restored backup is; `verify` says below that it is sound.
+    scene
+        .run(
+            "set session_replication_role = replica;
+             insert into onehold.assets (shop_id, key, category, location, rank)
+                 select 1, 'b' || n, 'box', (array['BER', 'FRA'])[1 + n % 2], n from generate_series(1, 20000) n;
+             insert into onehold.orders (shop_id, idempotency_key, status)
+                 select 1, 'o' || n, case when n <= 19000 then 'converted' else 'reserved' end
+                 from generate_series(1, 19500) n;
+             insert into onehold.order_lines (shop_id, order_id, line, asset, quantity)
+                 select 1, id, 1, '{\"category\": \"box\"}', 1 from onehold.orders;
+             insert into onehold.order_events (shop_id, order_id, kind, actor)
+                 select 1, id, kind, 'worker' from onehold.orders, unnest(array['placed', 'reserved', 'converted']) kind;
+             insert into onehold.reservations (shop_id, order_id, asset_id, state, location, expires_at)
+                 select 1, o.id, a.id, case when a.rank <= 19000 then 'converted' else 'held' end, a.location,
+                        now() + interval '1 hour'
+                 from onehold.assets a join onehold.orders o on o.idempotency_key = 'o' || a.rank;
+             insert into onehold.bindings (shop_id, reservation_id, asset_id)
+                 select 1, id, asset_id from onehold.reservations where state = 'converted';
+             update onehold.assets a set owner_id = r.id from onehold.reservations r where r.asset_id = a.id;
+             set session_replication_role = origin;",
+        )
+        .await;
+    // Outside a transaction block each: what autovacuum does on a live database.
+    for table in ["assets", "orders", "reservations"] {
+        scene.run(&format!("vacuum analyze onehold.{table}")).await;
+    }
+    scene
+}
+
+#[tokio::test]
+async fn a_search_reads_as_many_rows_as_it_lists_whatever_is_sold_and_held() {
+    let scene = mostly_sold().await;
+    scene.verify().await;
+    let anywhere =
+        Requirement { category: "box".into(), locations: None, vendor: None, attributes: Default::default() };
+    let somewhere = Requirement { locations: Some(vec!["FRA".into(), "BER".into()]), ..anywhere.clone() };
+    for (wanted, most) in [(anywhere, 30), (somewhere, 60)] {
+        let (scans, fetched) = scene
+            .db
+            .transaction("test", |mut tx| {
+                let wanted = &wanted;
+                Box::pin(async move {
+                    let listed = list(&mut tx, SHOP, wanted).await?;
+                    assert_eq!(listed.len(), 25);
+                    assert_eq!(lock_first(&mut tx, SHOP, &listed).await?, Some(0));
+                    let read: (i64, i64) = sqlx::query_as(
+                        "select seq_scan, idx_tup_fetch from pg_stat_xact_user_tables
+                         where schemaname = 'onehold' and relname = 'assets'",
+                    )
+                    .fetch_one(&mut *tx)
+                    .await?;
+                    Ok(Verdict::Rollback(read))
+                })
+            })
+            .await
+            .unwrap();
+        // The list, once more for each row that the lock looks at, and nothing else.
+        assert_eq!(scans, 0, "a table scan for {wanted:?}");
+        assert!(fetched <= most + 25, "{fetched} rows were read for {wanted:?}");
+    }
+}
