@@ -10,4 +10,5 @@ mod endings;
 mod guards;
 mod hostage;
 mod plans;
+mod sql_api;
 mod transactions;

@@ -46,7 +46,8 @@ impl AfterRelease {
     }
 }
 
-/// Cancels a placed or reserved order: its holds end, and a reserve job that comes later finds it ended.
+/// Cancels a placed or reserved order (`onehold.end_by_cancelling`, which SQL callers share): its holds end,
+/// and a reserve job that comes later finds it ended.
 /// A hold that has lapsed by now expires instead: a lapse and a cancellation are different for ever.
 ///
 /// Safe to repeat: the second time changes nothing.
@@ -54,36 +55,22 @@ impl AfterRelease {
 /// # Errors
 /// Faults of the database only.
 pub async fn cancel(db: &Db, shop_id: i32, id: Uuid, actor: &str, reason: Option<&str>) -> Result<Ending, Fault> {
-    let ending = db
+    let outcome = db
         .transaction("cancel", |mut tx| {
-            Box::pin(async move {
-                let Some(code) = sql::lock(&mut tx, shop_id, id).await? else {
-                    return Ok(Verdict::Rollback(Ending::NoSuchOrder));
-                };
-                let from = match known(&code)? {
-                    Status::Placed => Status::Placed,
-                    Status::Reserved => Status::Reserved,
-                    Status::Converted | Status::Released => return Ok(Verdict::Rollback(Ending::AlreadyConverted)),
-                    Status::Refused | Status::Expired | Status::Cancelled => {
-                        return Ok(Verdict::Rollback(Ending::Unchanged));
-                    }
-                };
-                if reservations::standing(&mut tx, shop_id, id).await? == Standing::Lapsed {
-                    reservations::expire(&mut tx, shop_id, &[id], actor).await?;
-                    return Ok(Verdict::Commit(Ending::Unchanged));
-                }
-                let holds = reservations::cancel(&mut tx, shop_id, id).await?;
-                let detail = json!({ "reason": reason, "holds": holds });
-                sql::turn(&mut tx, shop_id, id, from, Status::Cancelled, actor, &detail).await?;
-                Ok(Verdict::Commit(Ending::Done))
-            })
+            Box::pin(async move { Ok(Verdict::Commit(sql::cancel(&mut tx, shop_id, id, actor, reason).await?)) })
         })
         .await?;
-    if ending == Ending::Done {
-        // Somebody may be waiting for the order to leave `placed`.
-        db.notifier().decided(id);
-    }
-    Ok(ending)
+    Ok(match outcome.as_str() {
+        "done" => {
+            // Somebody may be waiting for the order to leave `placed`.
+            db.notifier().decided(id);
+            Ending::Done
+        }
+        "unchanged" => Ending::Unchanged,
+        "already_converted" => Ending::AlreadyConverted,
+        "no_such_order" => Ending::NoSuchOrder,
+        other => return Err(anyhow::anyhow!("a cancellation came to {other}").into()),
+    })
 }
 
 /// Moves the deadline of a live hold to `seconds` from now, never earlier than it is, and at most to

@@ -209,6 +209,18 @@ pub(super) async fn lock(conn: &mut PgConnection, shop_id: i32, id: Uuid) -> Res
         .await
 }
 
+pub(super) async fn cancel(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    id: Uuid,
+    actor: &str,
+    reason: Option<&str>,
+) -> Result<String, sqlx::Error> {
+    sqlx::query_scalar!(r#"select onehold.end_by_cancelling($1, $2, $3, $4) as "outcome!""#, shop_id, id, actor, reason)
+        .fetch_one(conn)
+        .await
+}
+
 /// Moves an order that its caller has locked and seen in `from`, and tells its history.
 pub(super) async fn turn(
     conn: &mut PgConnection,

@@ -27,33 +27,9 @@ pub(super) async fn expire(
     locked: &[Uuid],
     actor: &str,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"with lapsed as (
-               -- A new statement, so a new snapshot: an extension that won the lock before us is seen.
-               select distinct order_id from onehold.reservations
-               where shop_id = $1 and order_id = any($2) and state = 'held' and expires_at <= clock_timestamp()
-           ), ended as (
-               -- The order lapses whole.
-               update onehold.reservations r set state = 'expired'
-               from lapsed l
-               where r.shop_id = $1 and r.order_id = l.order_id and r.state = 'held'
-               returning r.order_id, r.expires_at
-           ), marked as (
-               update onehold.orders o set status = 'expired'
-               from (select order_id, min(expires_at) as deadline, count(*) as holds from ended group by order_id) e
-               where o.shop_id = $1 and o.id = e.order_id and o.status = 'reserved'
-               returning o.id, e.deadline, e.holds
-           ), told as (
-               insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
-               select $1, id, 'expired', $3, jsonb_build_object('deadline', deadline, 'holds', holds) from marked
-           )
-           select id from marked"#,
-        shop_id,
-        locked,
-        actor
-    )
-    .fetch_all(conn)
-    .await
+    sqlx::query_scalar!(r#"select id as "id!" from onehold.expire_orders($1, $2, $3) id"#, shop_id, locked, actor)
+        .fetch_all(conn)
+        .await
 }
 
 pub(super) async fn lapsed(conn: &mut PgConnection, shop_id: i32, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {

@@ -1,0 +1,226 @@
+-- Why: a web app in any language on the same database places and cancels orders inside its own transaction.
+-- The checks are those of the HTTP API; a test sends both the same bodies. Errors carry the API's code at the
+-- start of the message, its status in the SQLSTATE (OH422, OH404, OH409, OH400), and the faults as detail.
+-- Previous release: none; this is the first.
+
+-- A name on its way in: NFC, without white space at its ends.
+create function onehold.clean_name(p text) returns text
+language sql immutable parallel safe
+as $$
+    -- Unicode's White_Space spelled out: what a locale takes for space differs from machine to machine.
+    select normalize(regexp_replace(p,
+        '^[\u0009-\u000d \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|'
+        '[\u0009-\u000d \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$', '', 'g'), nfc)
+$$;
+
+-- What is wrong with a text; null where nothing is. A name is 1 to `p_most` characters without controls.
+create function onehold.text_fault(p jsonb, p_most int) returns text
+language sql immutable parallel safe
+as $$
+    select case
+        when jsonb_typeof(p) <> 'string' then 'must be a string'
+        when onehold.clean_name(p #>> '{}') = '' or length(onehold.clean_name(p #>> '{}')) > p_most
+            then 'must have 1 to ' || p_most || ' characters'
+        when p #>> '{}' ~ '[\u0001-\u001f\u007f-\u009f]' then 'must not contain control characters'
+    end
+$$;
+
+create function onehold.whole_fault(p jsonb, p_least bigint, p_most bigint) returns text
+language sql immutable parallel safe
+as $$
+    select case
+        when jsonb_typeof(p) <> 'number' then 'must be a whole number from ' || p_least || ' to ' || p_most
+        when (p #>> '{}')::numeric <> trunc((p #>> '{}')::numeric)
+          or (p #>> '{}')::numeric not between p_least and p_most
+            then 'must be a whole number from ' || p_least || ' to ' || p_most
+    end
+$$;
+
+-- The members of an object that nobody knows.
+create function onehold.unknown_members(p jsonb, p_at text, p_known text[])
+returns table (pointer text, detail text)
+language sql immutable parallel safe
+as $$
+    select p_at || '/' || replace(replace(k, '~', '~0'), '/', '~1'), 'is not a known field'
+    from jsonb_object_keys(p) k where k <> all (p_known)
+$$;
+
+-- Every fault of an asset requirement that stands at `p_at` in a body.
+create function onehold.requirement_faults(p jsonb, p_at text) returns table (pointer text, detail text)
+language plpgsql immutable parallel safe
+as $$
+begin
+    if jsonb_typeof(p) <> 'object' then
+        return query select p_at, 'must be an object';
+        return;
+    end if;
+    return query select * from onehold.unknown_members(p, p_at, '{category,locations,vendor,attributes}');
+    return query
+        select p_at || '/' || f.field, f.fault from (values
+            ('category', case when p ? 'category' then onehold.text_fault(p->'category', 200) else 'is required' end),
+            ('vendor', case when p ? 'vendor' then onehold.text_fault(p->'vendor', 200) end),
+            ('locations', case when p ? 'locations' and (jsonb_typeof(p->'locations') <> 'array'
+                or jsonb_array_length(p->'locations') not between 1 and 100)
+                then 'must be an array of 1 to 100 locations' end),
+            ('attributes', case when p ? 'attributes' and jsonb_typeof(p->'attributes') <> 'object'
+                then 'must be an object' end)
+        ) f (field, fault) where f.fault is not null;
+    if jsonb_typeof(p->'locations') = 'array' then
+        return query
+            select p_at || '/locations/' || (l.n - 1), onehold.text_fault(l.name, 200)
+            from jsonb_array_elements(p->'locations') with ordinality l (name, n)
+            where onehold.text_fault(l.name, 200) is not null;
+    end if;
+    if jsonb_typeof(p->'attributes') = 'object' then
+        return query
+            select p_at || '/attributes/' || replace(replace(a.name, '~', '~0'), '/', '~1'),
+                   'must be an object of eq, in, min and max'
+            from jsonb_each(p->'attributes') a (name, conditions)
+            where jsonb_typeof(a.conditions) <> 'object' or a.conditions = '{}'
+               or exists (
+                   select from jsonb_each(case jsonb_typeof(a.conditions) when 'object' then a.conditions else '{}' end)
+                               c (op, bound)
+                   where c.op not in ('eq', 'in', 'min', 'max')
+                      or (c.op = 'in' and jsonb_typeof(c.bound) <> 'array')
+                      or (c.op in ('min', 'max') and jsonb_typeof(c.bound) not in ('number', 'string')));
+    end if;
+end
+$$;
+
+-- Every fault of an order's body.
+create function onehold.order_faults(p jsonb) returns table (pointer text, detail text)
+language plpgsql immutable parallel safe
+as $$
+begin
+    if jsonb_typeof(p) is distinct from 'object' then
+        return query select '', 'must be an object';
+        return;
+    end if;
+    return query select * from onehold.unknown_members(
+        p, '', '{reference,lines,hold_seconds,payment,metadata,buyer,wait_seconds}');
+    return query
+        select '/' || f.field, f.fault from (values
+            ('lines', case when not p ? 'lines' then 'is required'
+                           when jsonb_typeof(p->'lines') <> 'array' or jsonb_array_length(p->'lines') not between 1 and 100
+                           then 'must be an array of 1 to 100 lines' end),
+            ('reference', case when p ? 'reference' then onehold.text_fault(p->'reference', 255) end),
+            ('buyer', case when p ? 'buyer' then onehold.text_fault(p->'buyer', 200) end),
+            ('hold_seconds', case when p ? 'hold_seconds' then onehold.whole_fault(p->'hold_seconds', 1, 86400) end),
+            ('wait_seconds', case when p ? 'wait_seconds' then onehold.whole_fault(p->'wait_seconds', 0, 86400) end),
+            ('metadata', case when p ? 'metadata' and jsonb_typeof(p->'metadata') <> 'object' then 'must be an object' end),
+            ('payment', case when p ? 'payment' and jsonb_typeof(p->'payment') <> 'object' then 'must be an object' end)
+        ) f (field, fault) where f.fault is not null;
+    if jsonb_typeof(p->'payment') = 'object' then
+        return query select * from onehold.unknown_members(p->'payment', '/payment', '{amount,currency}');
+        return query
+            select '/payment/' || f.field, f.fault from (values
+                ('amount', case when p->'payment' ? 'amount'
+                    then onehold.whole_fault(p#>'{payment,amount}', 0, 1000000000000000) else 'is required' end),
+                ('currency', case when not coalesce(jsonb_typeof(p#>'{payment,currency}') = 'string'
+                    and p#>>'{payment,currency}' ~ '^[A-Z]{3}$', false) then 'must be three capital letters' end)
+            ) f (field, fault) where f.fault is not null;
+    end if;
+    if jsonb_typeof(p->'lines') = 'array' and jsonb_array_length(p->'lines') <= 100 then
+        return query
+            select f.* from jsonb_array_elements(p->'lines') with ordinality l (line, n),
+                            onehold.line_faults(l.line, '/lines/' || (l.n - 1)) f;
+    end if;
+end
+$$;
+
+create function onehold.line_faults(p jsonb, p_at text) returns table (pointer text, detail text)
+language plpgsql immutable parallel safe
+as $$
+begin
+    if jsonb_typeof(p) <> 'object' then
+        return query select p_at, 'must be an object';
+        return;
+    end if;
+    if (p ? 'asset') = (p ? 'sku') then
+        return query select p_at, 'must have either asset or sku';
+        return;
+    end if;
+    if p ? 'asset' then
+        return query select * from onehold.unknown_members(p, p_at, '{asset,quantity}');
+        return query select * from onehold.requirement_faults(p->'asset', p_at || '/asset');
+    else
+        return query select * from onehold.unknown_members(p, p_at, '{sku,locations,split,quantity}');
+    end if;
+    if p ? 'quantity' then
+        return query
+            select p_at || '/quantity', f from onehold.whole_fault(
+                p->'quantity', 1, case when p ? 'asset' then 100 else 10000 end) f where f is not null;
+    end if;
+end
+$$;
+
+-- An order's lines with their names cleaned, as store_order wants them.
+create function onehold.clean_lines(p jsonb) returns jsonb
+language sql immutable parallel safe
+as $$
+    select jsonb_agg(jsonb_build_object(
+        'quantity', coalesce((l.line->>'quantity')::numeric::int, 1),
+        'asset', jsonb_strip_nulls(jsonb_build_object(
+            'category', onehold.clean_name(l.line#>>'{asset,category}'),
+            'vendor', onehold.clean_name(l.line#>>'{asset,vendor}'),
+            'locations', (select jsonb_agg(onehold.clean_name(name) order by n)
+                          from jsonb_array_elements_text(l.line#>'{asset,locations}') with ordinality x (name, n))))
+        -- Apart: a null inside a condition is a value.
+        || case when l.line->'asset' ? 'attributes'
+                then jsonb_build_object('attributes', l.line#>'{asset,attributes}') else '{}' end
+    ) order by l.n)
+    from jsonb_array_elements(p) with ordinality l (line, n)
+$$;
+
+-- Places an order in the caller's own transaction: the order and its reserve job exist both or neither.
+-- Takes the shop's name, an idempotency key of 1 to 255 printable ASCII characters and the body of
+-- POST /v1/orders. Gives the order's id; the same key with the same body gives the same id again.
+create function onehold.place_order(shop text, idempotency_key text, body jsonb) returns uuid
+language plpgsql as $$
+declare
+    v_shop int := (select s.id from onehold.shops s where s.name = shop);
+    v_faults jsonb;
+    v_stored record;
+begin
+    if v_shop is null then
+        raise exception 'not_found: there is no shop %', shop using errcode = 'OH404';
+    end if;
+    if idempotency_key is null or idempotency_key !~ '^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$' then
+        raise exception 'invalid_idempotency_key: 1 to 255 printable ASCII characters' using errcode = 'OH400';
+    end if;
+    select jsonb_agg(jsonb_build_object('pointer', f.pointer, 'detail', f.detail)) into v_faults
+    from onehold.order_faults(body) f;
+    if v_faults is not null then
+        raise exception 'invalid_body: the body does not fit' using errcode = 'OH422', detail = v_faults::text;
+    end if;
+    if exists (select from jsonb_array_elements(body->'lines') l where l ? 'sku') then
+        raise exception 'not_yet_supported: stock lines come later' using errcode = 'OH422';
+    end if;
+    select * into v_stored
+    from onehold.store_order(v_shop, idempotency_key, body, onehold.clean_lines(body->'lines'), 'sql');
+    if v_stored.outcome = 'key_reused' then
+        raise exception 'idempotency_key_reused: the key belongs to an order with another body'
+            using errcode = 'OH422';
+    end if;
+    -- Inside the caller's transaction there is no "after the commit": the server sends it then.
+    perform pg_notify('onehold_jobs', 'reserve');
+    return v_stored.order_id;
+end
+$$;
+
+-- Cancels a placed or reserved order in the caller's own transaction. A second time changes nothing.
+create function onehold.cancel_order(shop text, id uuid, reason text) returns void
+language plpgsql as $$
+declare
+    v_shop int := (select s.id from onehold.shops s where s.name = shop);
+begin
+    case onehold.end_by_cancelling(v_shop, cancel_order.id, 'sql', reason)
+        when 'no_such_order' then
+            raise exception 'not_found: the shop has no order %', cancel_order.id using errcode = 'OH404';
+        when 'already_converted' then
+            raise exception 'already_converted: the order is sold; release it instead' using errcode = 'OH409';
+        else
+            perform pg_notify('onehold_orders', cancel_order.id::text);
+    end case;
+end
+$$;
