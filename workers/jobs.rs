@@ -1,0 +1,65 @@
+//! Which work a job of each queue is: the one place where jobs meet the rooms that do them.
+
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use onehold::allocator::{self, Outcome};
+use onehold::convert::{self, Applied};
+use onehold::db::Db;
+use onehold::queue::catalogue::{ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, RESERVE, ReserveOrder, Task};
+use onehold::queue::{self, Delivery, Handler, JobError, decode};
+use onehold::sweep;
+
+/// Runs every job of the catalogue.
+///
+/// Safe to repeat: each of the works below is, and says so where it stands.
+pub(crate) fn handler(db: Db) -> Handler {
+    Arc::new(move |delivery| {
+        let db = db.clone();
+        Box::pin(async move { run(&db, &delivery).await })
+    })
+}
+
+async fn run(db: &Db, delivery: &Delivery) -> Result<(), JobError> {
+    match delivery.queue {
+        q if q == RESERVE.name => reserve(db, decode(delivery)?).await,
+        q if q == CONVERT.name => apply(db, decode(delivery)?).await,
+        q if q == HOUSEKEEPING.name => keep_house(db, decode(delivery)?).await,
+        other => Err(JobError::Dead(anyhow!("no work is known for the queue {other}"))),
+    }
+}
+
+async fn reserve(db: &Db, job: ReserveOrder) -> Result<(), JobError> {
+    let began = std::time::Instant::now();
+    let outcome = allocator::run(db, job.shop, job.order).await?;
+    let took_ms = began.elapsed().as_millis();
+    match outcome {
+        Outcome::Reserved => tracing::info!(shop = job.shop, order = %job.order, took_ms, "reserved"),
+        Outcome::Refused(refusal) => {
+            tracing::info!(shop = job.shop, order = %job.order, took_ms, kind = refusal.kind.code(), "refused");
+        }
+        Outcome::AlreadyDecided => tracing::debug!(order = %job.order, "decided before"),
+        Outcome::NoSuchOrder => return Err(JobError::Dead(anyhow!("there is no order {}", job.order))),
+    }
+    Ok(())
+}
+
+async fn apply(db: &Db, job: ApplyPayment) -> Result<(), JobError> {
+    let began = std::time::Instant::now();
+    let applied = convert::apply(db, job.shop, &job.provider, &job.event).await?;
+    if applied == Applied::NoSuchEvent {
+        return Err(JobError::Dead(anyhow!("there is no {} event {}", job.provider, job.event)));
+    }
+    let took_ms = began.elapsed().as_millis();
+    tracing::info!(shop = job.shop, provider = job.provider, event = job.event, took_ms, ?applied, "payment event");
+    Ok(())
+}
+
+async fn keep_house(db: &Db, job: Housekeeping) -> Result<(), JobError> {
+    match job.task {
+        Task::Sweep => sweep::sweep(db).await.map(|_| ())?,
+        Task::Requeue => sweep::requeue(db).await.map(|_| ())?,
+        Task::Prune => queue::prune(db).await.map(|_| ())?,
+    }
+    Ok(())
+}
