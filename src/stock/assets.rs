@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::description::{Description, Status};
 use super::sql;
-use crate::db::{Db, Fault, Verdict};
+use crate::db::{Db, Fault, Verdict, expect_one};
 
 /// How often a put looks again when a neighbour puts and deletes the same key beside it.
 const MOST_LOOKS: u32 = 5;
@@ -83,25 +83,35 @@ pub struct Filter {
 /// # Errors
 /// A database that could not be reached or that refused.
 pub async fn put(db: &Db, shop_id: i32, key: &str, description: &Description) -> Result<Put, Fault> {
-    db.transaction("put an asset", async |tx: &mut PgConnection| {
-        for _ in 0..MOST_LOOKS {
-            let answer = match sql::lock(&mut *tx, shop_id, key).await? {
-                Some(found) => replace(&mut *tx, shop_id, key, &found, description).await?,
-                // None where a neighbour has just put it: then there is one to be found.
-                None => match sql::insert(&mut *tx, shop_id, key, description).await? {
-                    0 => None,
-                    _ => read(&mut *tx, shop_id, key).await?.map(Put::Created),
-                },
-            };
-            match answer {
-                Some(refused @ Put::InUse(_)) => return Ok(Verdict::Rollback(refused)),
-                Some(done) => return Ok(Verdict::Commit(done)),
-                None => {}
+    db.transaction("put an asset", |mut tx| {
+        Box::pin(async move {
+            for _ in 0..MOST_LOOKS {
+                match put_in(&mut tx, shop_id, key, description).await? {
+                    Some(refused @ Put::InUse(_)) => return Ok(Verdict::Rollback(refused)),
+                    Some(done @ (Put::Created(_) | Put::Replaced(_))) => return Ok(Verdict::Commit(done)),
+                    None => {}
+                }
             }
-        }
-        Err(Fault::Other(anyhow::anyhow!("others keep putting and deleting asset {key:?}")))
+            Err(anyhow::anyhow!("others keep putting and deleting asset {key:?}").into())
+        })
     })
     .await
+}
+
+/// One look. None where a neighbour has put or deleted the key since.
+async fn put_in(
+    tx: &mut PgConnection,
+    shop_id: i32,
+    key: &str,
+    description: &Description,
+) -> Result<Option<Put>, Fault> {
+    if let Some(found) = sql::lock(&mut *tx, shop_id, key).await? {
+        return replace(tx, shop_id, key, &found, description).await;
+    }
+    match sql::insert(&mut *tx, shop_id, key, description).await? {
+        0 => Ok(None),
+        _ => Ok(read(tx, shop_id, key).await?.map(Put::Created)),
+    }
 }
 
 async fn replace(
@@ -127,24 +137,32 @@ async fn replace(
 /// # Errors
 /// A database that could not be reached or that refused.
 pub async fn delete(db: &Db, shop_id: i32, key: &str) -> Result<Deleted, Fault> {
-    db.transaction("delete an asset", async |tx: &mut PgConnection| {
-        let Some(found) = sql::lock(&mut *tx, shop_id, key).await? else {
-            return Ok(Verdict::Rollback(Deleted::NoSuchAsset));
-        };
-        if let Some(order) = user(&mut *tx, shop_id, found.owner_id).await? {
-            return Ok(Verdict::Rollback(Deleted::InUse(order)));
-        }
-        let rows = if sql::has_history(&mut *tx, shop_id, found.id).await? {
-            sql::take_out(&mut *tx, shop_id, found.id).await?
-        } else {
-            sql::remove(&mut *tx, shop_id, found.id).await?
-        };
-        if rows != 1 {
-            return Err(Fault::Other(anyhow::anyhow!("asset {key:?} changed under its lock")));
-        }
-        Ok(Verdict::Commit(Deleted::Done))
+    db.transaction("delete an asset", |mut tx| {
+        Box::pin(async move {
+            Ok(match delete_in(&mut tx, shop_id, key).await? {
+                Deleted::Done => Verdict::Commit(Deleted::Done),
+                refused @ (Deleted::NoSuchAsset | Deleted::InUse(_)) => Verdict::Rollback(refused),
+            })
+        })
     })
     .await
+}
+
+async fn delete_in(tx: &mut PgConnection, shop_id: i32, key: &str) -> Result<Deleted, Fault> {
+    let Some(found) = sql::lock(&mut *tx, shop_id, key).await? else {
+        return Ok(Deleted::NoSuchAsset);
+    };
+    if let Some(order) = user(&mut *tx, shop_id, found.owner_id).await? {
+        return Ok(Deleted::InUse(order));
+    }
+    let rows = if sql::has_history(&mut *tx, shop_id, found.id).await? {
+        sql::take_out(&mut *tx, shop_id, found.id).await?
+    } else {
+        sql::remove(&mut *tx, shop_id, found.id).await?
+    };
+    // The row is locked, so nothing can have changed since it was looked at.
+    expect_one(rows)?;
+    Ok(Deleted::Done)
 }
 
 /// The order behind an asset's owner, which is a reservation. Asked in a statement of its own after the
@@ -152,7 +170,7 @@ pub async fn delete(db: &Db, shop_id: i32, key: &str) -> Result<Deleted, Fault> 
 async fn user(tx: &mut PgConnection, shop_id: i32, owner: Option<Uuid>) -> Result<Option<Uuid>, Fault> {
     let Some(owner) = owner else { return Ok(None) };
     let order = sql::order_of(tx, shop_id, owner).await?;
-    order.map(Some).ok_or_else(|| Fault::Other(anyhow::anyhow!("owner {owner} is no reservation")))
+    order.map(Some).ok_or_else(|| anyhow::anyhow!("owner {owner} is no reservation").into())
 }
 
 /// The asset `key` of a shop.
