@@ -4,4 +4,6 @@ mod scene;
 mod support;
 
 mod allocator_races;
+mod assets_in_use;
+mod payments_inbox;
 mod transactions;
