@@ -9,4 +9,6 @@ mod convert;
 mod endings;
 mod guards;
 mod hostage;
+mod assets_in_use;
+mod payments_inbox;
 mod transactions;
