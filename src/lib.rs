@@ -4,6 +4,7 @@
 #![warn(clippy::unwrap_used)]
 
 pub mod allocator;
+pub mod body;
 pub mod config;
 pub mod convert;
 pub mod db;

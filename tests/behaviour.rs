@@ -5,10 +5,10 @@ mod support;
 
 mod allocator;
 mod allocator_races;
+mod assets_in_use;
 mod convert;
 mod endings;
 mod guards;
 mod hostage;
-mod assets_in_use;
 mod payments_inbox;
 mod transactions;
