@@ -37,3 +37,7 @@ language sql immutable parallel safe
 as $$
     select case when p ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then p::uuid end
 $$;
+
+-- What else was said about one payment: a refund may name its payment and not its order.
+create index payment_events_by_payment on onehold.payment_events (shop_id, provider, payment_id)
+    where payment_id is not null;

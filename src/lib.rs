@@ -5,6 +5,7 @@
 
 pub mod allocator;
 pub mod bench;
+pub mod body;
 pub mod config;
 pub mod convert;
 pub mod db;

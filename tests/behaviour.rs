@@ -5,10 +5,12 @@ mod support;
 
 mod allocator;
 mod allocator_races;
+mod assets_in_use;
 mod convert;
 mod endings;
 mod guards;
 mod hostage;
+mod payments_inbox;
 mod plans;
 mod sql_api;
 mod transactions;

@@ -1,0 +1,54 @@
+//! Whether the process lives (`/healthz`), and whether it can do its work (`/readyz`). No key is needed.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::AppState;
+use super::problem::{Code, Problem};
+use crate::db::{MigrateError, check_schema};
+
+/// Whoever asks usually gives up after some seconds, and shall learn the reason before.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn routes() -> Router<AppState> {
+    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready))
+}
+
+async fn alive() -> Json<Value> {
+    Json(json!({"status": "ok"}))
+}
+
+async fn ready(State(state): State<AppState>) -> Result<Json<Value>, Problem> {
+    if state.shutdown.is_cancelled() {
+        return Err(not_ready("this process is ending"));
+    }
+    // On a task of its own: a query that is dropped half-way costs its connection.
+    let db = state.db.clone();
+    let check = tokio::spawn(async move { check_schema(&db).await });
+    match tokio::time::timeout(PATIENCE, check).await {
+        Ok(Ok(Ok(()))) => Ok(Json(json!({"status": "ready"}))),
+        Ok(Ok(Err(error))) => Err(not_ready(&reason(&error))),
+        Ok(Err(_)) => Err(not_ready("the check did not end")),
+        Err(_) => Err(not_ready("the database did not answer within 2 seconds")),
+    }
+}
+
+/// Told to anyone who asks: what the server itself said is for the log.
+fn reason(error: &MigrateError) -> String {
+    match error {
+        MigrateError::Newer { .. } | MigrateError::Behind { .. } => error.to_string(),
+        MigrateError::Migration(_) | MigrateError::Database(_) => {
+            tracing::warn!(%error, "not ready");
+            "the database cannot be asked".to_owned()
+        }
+    }
+}
+
+fn not_ready(reason: &str) -> Problem {
+    Problem::new(Code::Unavailable, reason).header(header::RETRY_AFTER, HeaderValue::from(1))
+}

@@ -1,0 +1,9 @@
+//! Webhooks of payment providers.
+
+use axum::Router;
+
+use super::AppState;
+
+pub(super) fn routes() -> Router<AppState> {
+    Router::new()
+}
