@@ -140,6 +140,20 @@ pub struct Logging {
     pub log_json: bool,
 }
 
+/// This very program, for those of its commands that start others.
+///
+/// # Errors
+/// A system that does not say.
+pub fn this_executable() -> std::io::Result<PathBuf> {
+    std::env::current_exe()
+}
+
+/// Where what is thrown away at the end is put meanwhile.
+#[must_use]
+pub fn temporary_dir() -> PathBuf {
+    std::env::temp_dir()
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Command, FromArgMatches as _};

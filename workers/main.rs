@@ -1,4 +1,92 @@
-//! The executable `onehold`: the command line.
+//! The executable `onehold`: the command line. One file per process; wiring only.
 #![warn(clippy::unwrap_used)]
 
-fn main() {}
+mod bench;
+mod demo;
+mod jobs;
+mod keys;
+mod process;
+mod scheduler;
+mod shops;
+mod up;
+mod verify;
+mod web;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use onehold::config::{Database, Logging};
+use onehold::db;
+use onehold::queue;
+
+/// Sells things that exist once.
+#[derive(Parser)]
+#[command(name = "onehold", version, about, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    logging: Logging,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs everything on this machine: database, migrations, web, workers, scheduler
+    Up(up::Up),
+    /// Plays the main job in scenes on a throwaway database, and says what happened
+    Demo(demo::Demo),
+    /// Brings the database up to this release; safe from several machines at once
+    Migrate(Database),
+    /// Answers the API and the webhooks
+    Web(web::Web),
+    /// Works on jobs
+    Worker(worker::Worker),
+    /// Enqueues the housekeeping, each minute; any number may run
+    Scheduler(scheduler::Scheduler),
+    /// Makes, lists and revokes API keys
+    Keys(keys::Keys),
+    /// Opens and lists shops
+    Shops(shops::Shops),
+    /// Checks every invariant on the live database
+    Verify(Database),
+    /// Measures this installation beside what it is compared with
+    Bench(bench::Bench),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    process::log(&cli.logging);
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error.into()),
+    };
+    match runtime.block_on(run(cli.command)) {
+        Ok(code) => code,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("onehold: {error:#}");
+    ExitCode::FAILURE
+}
+
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(command) => up::run(command).await?,
+        Command::Demo(command) => return demo::run(command).await,
+        Command::Migrate(database) => {
+            db::migrate(&process::connect(&database).await?, queue::migrations()).await?;
+            println!("the database is up to this release");
+        }
+        Command::Web(command) => web::run(command).await?,
+        Command::Worker(command) => worker::run(command).await?,
+        Command::Scheduler(command) => scheduler::run(command).await?,
+        Command::Keys(command) => keys::run(command).await?,
+        Command::Shops(command) => shops::run(command).await?,
+        Command::Verify(database) => return verify::run(&process::connect(&database).await?).await,
+        Command::Bench(command) => bench::run(command).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

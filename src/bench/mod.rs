@@ -24,6 +24,21 @@ impl Scenario {
     /// Every scenario.
     pub const ALL: [Self; 2] = [Self::Idle, Self::Assets];
 
+    /// Whether worker processes belong to the measured fleet.
+    #[must_use]
+    pub fn wants_workers(self) -> bool {
+        match self {
+            Self::Idle => true,
+            Self::Assets => false,
+        }
+    }
+
+    /// The scenario with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name() == name)
+    }
+
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {

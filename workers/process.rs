@@ -1,0 +1,78 @@
+//! What every process does alike: logging, connecting, ending.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use onehold::config::{Database, Logging};
+use onehold::db::{self, Db, MigrateError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Logs to standard error, text on a terminal and JSON where asked for; standard output is for answers.
+pub(crate) fn log(logging: &Logging) {
+    let filter = EnvFilter::try_new(&logging.filter).unwrap_or_else(|error| {
+        eprintln!("onehold: the log filter {:?} is not understood ({error}); logging info", logging.filter);
+        EnvFilter::new("info")
+    });
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if logging.log_json {
+        builder.json().init();
+    } else {
+        builder.with_ansi(std::io::stderr().is_terminal()).init();
+    }
+}
+
+/// Connects now, or says that no database was named.
+pub(crate) async fn connect(database: &Database) -> anyhow::Result<Db> {
+    Db::connect(url(database)?, database.connections).await.context("the database cannot be reached")
+}
+
+/// Connects at first use, so that a database that is down at the start does not end the process.
+pub(crate) fn connect_lazily(database: &Database) -> anyhow::Result<Db> {
+    Db::connect_lazy(url(database)?, database.connections).context("DATABASE_URL")
+}
+
+fn url(database: &Database) -> anyhow::Result<&str> {
+    match database.url() {
+        Some(url) => Ok(url),
+        None => {
+            bail!("no database is named; give --database-url or DATABASE_URL, or use `onehold up`, which runs its own")
+        }
+    }
+}
+
+/// Waits until the database can be reached, and ends with an error where its schema is not this binary's:
+/// no waiting mends that.
+pub(crate) async fn until_usable(db: &Db, shutdown: &CancellationToken) -> anyhow::Result<()> {
+    loop {
+        match db::check_schema(db).await {
+            Ok(()) => return Ok(()),
+            Err(error @ (MigrateError::Newer { .. } | MigrateError::Behind { .. } | MigrateError::Migration(_))) => {
+                return Err(error.into());
+            }
+            Err(MigrateError::Database(error)) => tracing::warn!(%error, "waiting for the database"),
+        }
+        if shutdown.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// A token that is cancelled by SIGTERM or Ctrl-C.
+pub(crate) fn until_asked_to_end() -> anyhow::Result<CancellationToken> {
+    let token = CancellationToken::new();
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let asked = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => tracing::info!("SIGTERM: ending"),
+            _ = int.recv() => tracing::info!("Ctrl-C: ending"),
+        }
+        asked.cancel();
+    });
+    Ok(token)
+}
