@@ -1,12 +1,26 @@
-//! What tests stand on: a real PostgreSQL with a database of its own for each test.
+//! What tests stand on: a real PostgreSQL with a database of its own for each test, and the small tools
+//! that several of them need. The only place where tests read the environment.
 
+#![allow(dead_code, reason = "tools are here for every behaviour test, and not every one is in use at all times")]
+
+pub(crate) mod process;
+pub(crate) mod waiting;
+
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use onehold::db::Db;
+use onehold::db::server::Server;
+use sqlx::{Connection as _, PgConnection};
+use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+pub(crate) use waiting::eventually;
+
+static HOST: OnceCell<Host> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(1);
+/// Every test's pool comes out of the server's 200 connections.
+const CONNECTIONS: u32 = 10;
 
 /// A migrated database that only this test knows.
 pub(crate) struct Database {
@@ -14,39 +28,80 @@ pub(crate) struct Database {
     pub(crate) url: String,
 }
 
-fn server() -> String {
-    std::env::var("ONEHOLD_TEST_SERVER").expect("ONEHOLD_TEST_SERVER: postgres://user@host:port")
+/// The server that the tests of this process share, and its migrated template.
+struct Host {
+    server: Which,
+    template: String,
 }
 
-async fn execute(url: &str, statement: &str) {
-    let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect(url).await.unwrap();
-    sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut conn).await.unwrap();
+enum Which {
+    /// Started by the first test that needs it. Never dropped: its guard stops it, and removes its data,
+    /// when this process is gone, be it by a panic or a signal.
+    Ours(Box<Server>),
+    /// Named by `ONEHOLD_TEST_SERVER`: `postgres://user@host:port`.
+    Theirs(String),
+}
+
+impl Host {
+    async fn start() -> Self {
+        let server = match std::env::var("ONEHOLD_TEST_SERVER") {
+            Ok(url) => Which::Theirs(url),
+            Err(_) => Which::Ours(Box::new(Server::temporary(&std::env::temp_dir(), pg_bin()).await.unwrap())),
+        };
+        let host = Self { server, template: format!("t{}", std::process::id()) };
+        host.run(&format!("create database {}", host.template)).await;
+        let db = Db::connect(&host.url_of(&host.template), 2).await.unwrap();
+        onehold::db::migrate(&db, onehold::queue::migrations()).await.unwrap();
+        // A template must have no visitors.
+        db.pool().close().await;
+        host
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        match &self.server {
+            Which::Ours(server) => server.url_of(database),
+            Which::Theirs(url) => format!("{url}/{database}"),
+        }
+    }
+
+    async fn run(&self, statement: &str) {
+        let mut conn = PgConnection::connect(&self.url_of("postgres")).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+    }
+
+    async fn create(&self, options: &str) -> String {
+        let name = format!("{}_{}", self.template, NEXT.fetch_add(1, Ordering::Relaxed));
+        self.run(&format!("create database {name} {options}")).await;
+        self.url_of(&name)
+    }
+}
+
+async fn host() -> &'static Host {
+    HOST.get_or_init(Host::start).await
 }
 
 /// Makes a database from the migrated template.
 pub(crate) async fn database() -> Database {
-    let admin = format!("{}/postgres", server());
-    let template = TEMPLATE
-        .get_or_init(|| async {
-            let name = format!("t{}", std::process::id());
-            execute(&admin, &format!("create database {name}")).await;
-            let db = Db::connect(&format!("{}/{name}", server()), 2).await.unwrap();
-            onehold::db::migrate(&db, onehold::queue::migrations()).await.unwrap();
-            db.pool().close().await;
-            name
-        })
-        .await;
-    let name = format!("{template}_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    execute(&admin, &format!("create database {name} template {template}")).await;
-    let url = format!("{}/{name}", server());
-    Database { db: Db::connect(&url, 10).await.unwrap(), url }
+    let host = host().await;
+    let url = host.create(&format!("template {}", host.template)).await;
+    Database { db: Db::connect(&url, CONNECTIONS).await.unwrap(), url }
 }
 
-/// Waits until `so` holds, looking again every few milliseconds, and fails after `limit`.
-pub(crate) async fn eventually<F: Future<Output = bool>>(limit: std::time::Duration, mut so: impl FnMut() -> F) {
-    let began = std::time::Instant::now();
-    while !so().await {
-        assert!(began.elapsed() < limit, "not so after {limit:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+/// Makes a database without any migration and gives its URL.
+pub(crate) async fn empty_database() -> String {
+    host().await.create("").await
+}
+
+/// The folder of PostgreSQL's server programs that the tests were told to use, if any.
+pub(crate) fn pg_bin() -> Option<PathBuf> {
+    std::env::var_os("ONEHOLD_PG_BIN").map(PathBuf::from)
+}
+
+/// An empty directory that goes with its handle. Other users can pass through it, as a server that root
+/// starts must.
+pub(crate) fn room() -> TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    let open = std::fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new().prefix("onehold-test-").permissions(open).tempdir().unwrap()
 }
