@@ -1,5 +1,6 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
+mod queue_support;
 mod scene;
 mod support;
 
@@ -10,5 +11,7 @@ mod endings;
 mod guards;
 mod hostage;
 mod plans;
+mod queue_failures;
+mod queue_fetch;
 mod sql_api;
 mod transactions;

@@ -72,7 +72,9 @@ impl Distribution {
     fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |percent: usize| {
-            times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).map_or(0.0, |t| t.as_secs_f64() * 1e3)
+            times
+                .get((times.len() * percent / 100).min(times.len().saturating_sub(1)))
+                .map_or(0.0, |t| t.as_secs_f64() * 1e3)
         };
         Self { n: times.len(), p25: at(25), p50: at(50), p75: at(75), p99: at(99), max: at(100) }
     }
