@@ -6,12 +6,28 @@
 -- Onehold notifies once per burst, after the commit, and polls besides.
 drop trigger if exists notify_workers on apalis.jobs;
 
--- Duplicates of the primary key and of idx_apalis_jobs_lock_by.
-drop index if exists apalis.unique_job_id;
-drop index if exists apalis.lidx;
+-- Duplicates of other indexes.
+drop index if exists apalis.unique_job_id, apalis.lidx, apalis.wtidx, apalis.lsidx;
+
+-- The reference from a job to its worker costs a lock on one and the same worker's row for every job
+-- that starts, and keeps a worker's row for as long as its finished jobs. A worker whose row is missing
+-- is a dead one: recovery says so itself.
+alter table apalis.jobs drop constraint if exists fk_worker_lock_by;
+alter table apalis.workers drop constraint if exists unique_worker_id;
+drop index if exists apalis.unique_worker_id, apalis.idx_apalis_jobs_lock_by;
+
+-- What may start. Without a priority in front of the time, so that a look at what became due lately is
+-- one short range, and does not walk over the dead entries of a million finished jobs that a long-open
+-- transaction elsewhere keeps from being removed. The order is the time alone; priorities are not used.
+drop index if exists apalis.idx_apalis_jobs_fetch_partial;
+create index jobs_due on apalis.jobs (job_type, run_at)
+    where status = 'Pending' or (status = 'Failed' and attempts < max_attempts);
 
 -- What runs where: how the jobs of a dead worker are found among a million finished ones.
 create index jobs_in_hand on apalis.jobs (lock_by) where status in ('Queued', 'Running');
+
+-- What has ended, oldest first: how pruning finds it.
+create index jobs_ended on apalis.jobs (done_at) where status in ('Done', 'Killed');
 
 -- Rows are rewritten twice in their life and then pruned: vacuum early.
 alter table apalis.jobs set (
@@ -21,11 +37,12 @@ alter table apalis.jobs set (
 );
 
 -- Puts a job into a queue, in the caller's transaction. One key is one job: while such a job waits or
--- runs it serves, and one that has ended is run again from its first attempt.
+-- runs it serves, and one that has ended is run again from its first attempt, unless p_again is false.
 -- Takes the queue's name, the key, the payload (an object with a version "v"), the most attempts, and
 -- how long to wait. Gives whether a job was put in.
 create function onehold.enqueue_job(
-    p_queue text, p_key text, p_payload jsonb, p_max_attempts int, p_delay interval default '0'
+    p_queue text, p_key text, p_payload jsonb, p_max_attempts int, p_delay interval default '0',
+    p_again boolean default true
 ) returns boolean
 language sql volatile as $$
     with put as (
@@ -37,7 +54,7 @@ language sql volatile as $$
         on conflict (job_type, idempotency_key) do update
             set status = 'Pending', attempts = 0, job = excluded.job, max_attempts = excluded.max_attempts,
                 run_at = excluded.run_at, lock_by = null, lock_at = null, done_at = null, last_result = null
-            where j.status in ('Done', 'Killed')
+            where p_again and j.status in ('Done', 'Killed')
         returning 1
     )
     select exists (select from put)

@@ -1,5 +1,6 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
+mod queue_support;
 mod scene;
 mod support;
 
@@ -14,5 +15,7 @@ mod migrations;
 mod payments_inbox;
 mod plans;
 mod server;
+mod queue_failures;
+mod queue_fetch;
 mod sql_api;
 mod transactions;

@@ -25,6 +25,28 @@ pub const HOUSEKEEPING: Queue = Queue { name: "housekeeping", max_attempts: 5, c
 /// Every queue there is.
 pub const ALL: [Queue; 3] = [RESERVE, CONVERT, HOUSEKEEPING];
 
+/// The newest version `v` of a payload that this release reads. During a deployment a worker of the previous
+/// release can meet a newer one, and leaves it to a worker that knows it.
+pub const NEWEST_VERSION: u16 = 1;
+
+/// A payload, and the queue it belongs to.
+pub trait Job: Serialize + Sync {
+    /// Where jobs with this payload wait.
+    const QUEUE: Queue;
+}
+
+impl Job for ReserveOrder {
+    const QUEUE: Queue = RESERVE;
+}
+
+impl Job for ApplyPayment {
+    const QUEUE: Queue = CONVERT;
+}
+
+impl Job for Housekeeping {
+    const QUEUE: Queue = HOUSEKEEPING;
+}
+
 /// Reserve an order. Wire format: `{"v":1,"shop":1,"order":"…"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReserveOrder {
@@ -68,4 +90,19 @@ pub enum Task {
     Requeue,
     /// Finished jobs and gone workers are removed.
     Prune,
+}
+
+impl Task {
+    /// Every piece there is, in the order of use.
+    pub const ALL: [Self; 3] = [Self::Sweep, Self::Requeue, Self::Prune];
+
+    /// The frozen name: in the payload and in front of a tick's key.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sweep => "sweep",
+            Self::Requeue => "requeue",
+            Self::Prune => "prune",
+        }
+    }
 }

@@ -1,0 +1,124 @@
+//! One worker process: its parts put together, and ended in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use apalis_core::worker::builder::WorkerBuilder;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::ack::{self, Acknowledger};
+use super::backend::Claims;
+use super::catalogue::Queue;
+use super::execute::Executor;
+use super::fetch::Fetcher;
+use super::heartbeat::Heart;
+use super::process::{Process, queues_of};
+use super::{Handler, Settings, sql};
+use crate::db::{Db, Notices};
+
+/// How many ended executions may wait to be written down before their slots stay taken.
+const MOST_UNACKNOWLEDGED: usize = 1_000;
+/// Interrupted jobs end at once; this is for the runtime to notice.
+const INTERRUPTED_WITHIN: Duration = Duration::from_secs(1);
+const BATCH: i64 = 1_000;
+const MOST_BATCHES: usize = 100;
+
+/// Works on `queues` with `handler`, each with at most so many jobs at once, until `shutdown` is cancelled
+/// and what runs has ended: jobs may go on for [`Settings::grace`], then they go back to their queues
+/// without being charged for the attempt. Survives an absent database for as long as it is absent. Must run
+/// on a Tokio runtime; dropping the future stops everything without order, as a crash would.
+///
+/// # Errors
+/// A thread that cannot be made; jobs that could not be handed back in [`Settings::closing`] (others take
+/// them over when this process is taken for dead); a fault of the program, after an orderly end.
+pub async fn run(
+    db: Db,
+    notices: &Notices,
+    queues: Vec<(Queue, u16)>,
+    handler: Handler,
+    settings: Settings,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let names: Vec<Queue> = queues.iter().map(|(queue, _)| *queue).collect();
+    let process = Arc::new(Process::new(db, &names, settings));
+    let interrupt = CancellationToken::new();
+    let stop = shutdown.child_token();
+    let (ended, endings) = mpsc::channel(MOST_UNACKNOWLEDGED);
+    let acknowledger = Acknowledger { ended, interrupt: interrupt.clone() };
+    let mut parts = JoinSet::new();
+    for (line, (_, concurrency)) in process.lines.iter().zip(&queues) {
+        let concurrency = usize::from(*concurrency).max(1);
+        let (claims, incoming) = mpsc::channel(concurrency);
+        let fetcher = Fetcher {
+            process: Arc::clone(&process),
+            line: Arc::clone(line),
+            notices: notices.subscribe(),
+            slots: Arc::new(Semaphore::new(concurrency)),
+            claims,
+            stop: stop.clone(),
+        };
+        parts.spawn(fetcher.run());
+        let backend = Claims { incoming, acknowledger: acknowledger.clone(), settings };
+        let executor =
+            Executor { handler: Arc::clone(&handler), limit: settings.longest_run, interrupt: interrupt.clone() };
+        let worker = WorkerBuilder::new(line.worker.as_str()).backend(backend).build(executor);
+        parts.spawn(async move { worker.run().await.context("apalis worker") });
+    }
+    drop(acknowledger);
+    let acks = AbortOnDropHandle::new(tokio::spawn(ack::run(Arc::clone(&process), endings)));
+    let mut heart = Heart::start(Arc::clone(&process))?;
+
+    let fault = tokio::select! {
+        // Asked to stop, the parts end too, and that is no fault.
+        biased;
+        () = shutdown.cancelled() => Ok(()),
+        part = parts.join_next(), if !parts.is_empty() => Err(too_early(part)),
+        () = heart.ended() => Err(anyhow::anyhow!("the heartbeat has ended")),
+    };
+    stop.cancel();
+    if tokio::time::timeout(settings.grace, drain(&mut parts)).await.is_err() {
+        interrupt.cancel();
+        let _ = tokio::time::timeout(INTERRUPTED_WITHIN, drain(&mut parts)).await;
+    }
+    parts.abort_all();
+    let closed = tokio::time::timeout(settings.closing, close(&process, acks, heart)).await;
+    fault?;
+    closed.context("the database did not take the jobs back in time; others will take them over")?
+}
+
+fn too_early(part: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
+    match part {
+        Some(Ok(Err(error))) => error,
+        Some(Err(join)) => join.into(),
+        Some(Ok(Ok(()))) | None => anyhow::anyhow!("a part of the queue has ended by itself"),
+    }
+}
+
+async fn drain(parts: &mut JoinSet<anyhow::Result<()>>) {
+    while let Some(part) = parts.join_next().await {
+        if !matches!(part, Ok(Ok(()))) {
+            tracing::error!(error = %too_early(Some(part)), "a part of the queue broke while it ended");
+        }
+    }
+}
+
+/// Writes down what has ended, hands back the rest, and leaves.
+async fn close(process: &Process, acks: AbortOnDropHandle<()>, heart: Heart) -> anyhow::Result<()> {
+    acks.await.context("acknowledgements")?;
+    heart.stop().await;
+    let workers = process.workers();
+    for _ in 0..MOST_BATCHES {
+        let back = sql::hand_back(&process.pool, &workers, &[], &[], 0.0, BATCH).await?;
+        queues_of(&back).for_each(|queue| process.db.notifier().job(queue));
+        if i64::try_from(back.len()).is_ok_and(|n| n < BATCH) {
+            break;
+        }
+    }
+    sql::leave(&process.pool, &workers).await?;
+    process.pool.close().await;
+    Ok(())
+}
