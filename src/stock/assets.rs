@@ -190,10 +190,7 @@ async fn read(tx: &mut PgConnection, shop_id: i32, key: &str) -> Result<Option<A
 /// # Errors
 /// A database that could not be reached or that refused.
 pub async fn list(db: &Db, shop_id: i32, filter: &Filter) -> Result<Vec<Asset>, Fault> {
-    let rows = match &filter.category {
-        Some(category) => sql::list_of_category(db.pool(), shop_id, category, filter).await?,
-        None => sql::list(db.pool(), shop_id, filter).await?,
-    };
+    let rows = sql::list(db.pool(), shop_id, filter).await?;
     rows.into_iter().map(Asset::try_from).collect()
 }
 

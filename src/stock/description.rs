@@ -1,10 +1,17 @@
 //! What an asset is, as a request describes it: checked whole, with every fault named.
 
+use std::ops::RangeInclusive;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::name;
+use crate::body::{BodyFault, Faults};
+
+const FIELDS: [&str; 7] = ["category", "location", "vendor", "attributes", "status", "rank", "available_from"];
+/// What the database can keep.
+const RANKS: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64;
 
 /// Whether an asset can be sold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -21,6 +28,8 @@ pub enum Status {
 impl Status {
     /// Every status there is.
     pub const ALL: [Self; 3] = [Self::Ready, Self::Maintenance, Self::Retired];
+    /// What is said to who names another one.
+    pub const MUST: &str = "must be one of ready, maintenance, retired";
 
     /// The frozen name, as it stands in JSON and in the database.
     #[must_use]
@@ -58,135 +67,78 @@ pub struct Description {
     pub available_from: Option<DateTime<Utc>>,
 }
 
-/// A part of a body that does not fit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BodyFault {
-    /// Where, as a JSON Pointer (RFC 6901).
-    pub pointer: String,
-    /// What is wrong there.
-    pub detail: String,
-}
-
-impl BodyFault {
-    fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), detail: detail.into() }
-    }
-}
-
 /// Checks the body of a PUT: `{"category", "location", "vendor", "attributes", "status", "rank",
 /// "available_from"}`, of which the first two are required.
 ///
 /// # Errors
 /// Every fault, not only the first.
 pub fn check(body: &Value) -> Result<Description, Vec<BodyFault>> {
-    let Some(fields) = body.as_object() else {
-        return Err(vec![BodyFault::new("", "must be an object")]);
-    };
-    let mut faults = Vec::new();
-    let description = Description {
-        category: required_name(fields, "category", &mut faults),
-        location: required_name(fields, "location", &mut faults),
-        vendor: match fields.get("vendor") {
-            None | Some(Value::Null) => None,
-            Some(value) => Some(read_name(value, "vendor", &mut faults)),
-        },
+    let mut faults = Faults::of(body);
+    let description = faults.object(body, "", &FIELDS).map(|fields| Description {
+        category: fields
+            .require("category", &mut faults)
+            .and_then(|v| named(v, "/category", &mut faults))
+            .unwrap_or_default(),
+        location: fields
+            .require("location", &mut faults)
+            .and_then(|v| named(v, "/location", &mut faults))
+            .unwrap_or_default(),
+        vendor: fields.given("vendor").and_then(|value| named(value, "/vendor", &mut faults)),
         attributes: attributes(fields.get("attributes"), &mut faults),
         status: status(fields.get("status"), &mut faults),
         rank: rank(fields.get("rank"), &mut faults),
-        available_from: available_from(fields.get("available_from"), &mut faults),
-    };
-    let known = ["category", "location", "vendor", "attributes", "status", "rank", "available_from"];
-    for unknown in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-        faults.push(BodyFault::new(format!("/{}", escape(unknown)), "is not a field of an asset"));
-    }
-    if faults.is_empty() { Ok(description) } else { Err(faults) }
-}
-
-fn required_name(fields: &Map<String, Value>, field: &str, faults: &mut Vec<BodyFault>) -> String {
-    match fields.get(field) {
-        None => {
-            faults.push(BodyFault::new(format!("/{field}"), "is missing"));
-            String::new()
-        }
-        Some(value) => read_name(value, field, faults),
+        available_from: fields.given("available_from").and_then(|value| instant(value, &mut faults)),
+    });
+    match description {
+        Some(description) => faults.or(description),
+        None => Err(faults.or(()).err().unwrap_or_default()),
     }
 }
 
-fn read_name(value: &Value, field: &str, faults: &mut Vec<BodyFault>) -> String {
-    let checked = match value.as_str() {
-        None => Err("must be a string".to_owned()),
-        Some(text) => name::check(text).map_err(|fault| fault.to_string()),
+fn named(value: &Value, at: &str, faults: &mut Faults) -> Option<String> {
+    let Some(text) = value.as_str() else {
+        faults.add(at, "must be a string");
+        return None;
     };
-    checked.unwrap_or_else(|detail| {
-        faults.push(BodyFault::new(format!("/{field}"), detail));
-        String::new()
-    })
+    // U+0000 is named already.
+    name::check(text)
+        .map_err(|fault| {
+            if !text.contains('\0') {
+                faults.add(at, fault.to_string())
+            }
+        })
+        .ok()
 }
 
-fn attributes(value: Option<&Value>, faults: &mut Vec<BodyFault>) -> Value {
+fn attributes(value: Option<&Value>, faults: &mut Faults) -> Value {
     match value {
         None => Value::Object(Map::new()),
-        Some(value @ Value::Object(_)) => {
-            find_nul(value, "/attributes", faults);
+        Some(value) => {
+            faults.map(value, "/attributes");
             value.clone()
         }
-        Some(_) => {
-            faults.push(BodyFault::new("/attributes", "must be an object"));
-            Value::Null
-        }
     }
 }
 
-/// The database cannot keep U+0000 in JSON. As deep as the JSON parser went, which is 128.
-fn find_nul(value: &Value, at: &str, faults: &mut Vec<BodyFault>) {
-    const DETAIL: &str = "must not contain U+0000";
-    match value {
-        Value::String(text) if text.contains('\0') => faults.push(BodyFault::new(at, DETAIL)),
-        Value::Array(items) => {
-            for (n, item) in items.iter().enumerate() {
-                find_nul(item, &format!("{at}/{n}"), faults);
-            }
-        }
-        Value::Object(fields) => {
-            for (name, item) in fields {
-                let inner = format!("{at}/{}", escape(name));
-                if name.contains('\0') {
-                    faults.push(BodyFault::new(inner.as_str(), DETAIL));
-                }
-                find_nul(item, &inner, faults);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn status(value: Option<&Value>, faults: &mut Vec<BodyFault>) -> Status {
+fn status(value: Option<&Value>, faults: &mut Faults) -> Status {
     let Some(value) = value else { return Status::Ready };
     value.as_str().and_then(Status::from_code).unwrap_or_else(|| {
-        faults.push(BodyFault::new("/status", "must be one of ready, maintenance, retired"));
+        faults.add("/status", Status::MUST);
         Status::Ready
     })
 }
 
-fn rank(value: Option<&Value>, faults: &mut Vec<BodyFault>) -> i32 {
-    let Some(value) = value else { return 0 };
-    value.as_i64().and_then(|n| n.try_into().ok()).unwrap_or_else(|| {
-        faults.push(BodyFault::new("/rank", format!("must be a whole number from {} to {}", i32::MIN, i32::MAX)));
-        0
-    })
+fn rank(value: Option<&Value>, faults: &mut Faults) -> i32 {
+    let rank = value.and_then(|value| faults.whole(value, "/rank", RANKS));
+    rank.and_then(|n| n.try_into().ok()).unwrap_or_default()
 }
 
-fn available_from(value: Option<&Value>, faults: &mut Vec<BodyFault>) -> Option<DateTime<Utc>> {
-    let value = value.filter(|v| !v.is_null())?;
+fn instant(value: &Value, faults: &mut Faults) -> Option<DateTime<Utc>> {
     let at = value.as_str().and_then(|text| DateTime::parse_from_rfc3339(text).ok());
     if at.is_none() {
-        faults.push(BodyFault::new("/available_from", "must be an RFC 3339 timestamp, such as 2030-01-31T12:00:00Z"));
+        faults.add("/available_from", "must be an RFC 3339 timestamp, such as 2030-01-31T12:00:00Z");
     }
     at.map(|at| at.to_utc())
-}
-
-fn escape(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]
@@ -212,7 +164,7 @@ mod tests {
         let body = json!({"category": "", "vendor": 5, "attributes": [], "status": "broken", "rank": 1.5,
             "available_from": "tomorrow", "extra/~": 1});
         let expected =
-            ["/category", "/location", "/vendor", "/attributes", "/status", "/rank", "/available_from", "/extra~1~0"];
+            ["/extra~1~0", "/category", "/location", "/vendor", "/attributes", "/status", "/rank", "/available_from"];
         assert_eq!(pointers(&body), expected);
         assert_eq!(pointers(&json!([])), [""]);
     }
@@ -226,10 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_is_found_at_any_depth_in_names_and_values() {
-        let body = json!({"category": "c", "location": "l",
-            "attributes": {"a": ["x", {"b": "y\u{0}"}], "c\u{0}": 1}});
-        assert_eq!(pointers(&body), ["/attributes/a/1/b", "/attributes/c\u{0}"]);
+    fn a_nul_is_named_once_wherever_it_stands() {
+        let body = json!({"category": "c\u{0}", "location": "l", "attributes": {"a": ["x", {"b": "y\u{0}"}]}});
+        assert_eq!(pointers(&body), ["/attributes/a/1/b", "/category"]);
     }
 
     #[test]
@@ -237,6 +188,7 @@ mod tests {
         let rank = |n: serde_json::Value| check(&json!({"category": "c", "location": "l", "rank": n})).map(|a| a.rank);
         assert_eq!(rank(json!(i32::MIN)), Ok(i32::MIN));
         assert_eq!(rank(json!(i32::MAX)), Ok(i32::MAX));
+        assert_eq!(rank(json!(1e3)), Ok(1000));
         assert!(rank(json!(i64::from(i32::MAX) + 1)).is_err());
         assert!(rank(json!("1")).is_err());
     }
