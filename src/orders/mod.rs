@@ -3,6 +3,7 @@
 mod endings;
 mod place;
 mod read;
+pub mod request;
 mod sql;
 mod status;
 
