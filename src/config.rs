@@ -133,7 +133,7 @@ impl Ending {
 #[derive(Args, Clone, Debug)]
 pub struct Logging {
     /// What to log: a level (error, warn, info, debug) or a list such as info,onehold=debug
-    #[arg(long = "log", env = "RUST_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(long = "log", env = "RUST_LOG", default_value = "info,sqlx=warn,apalis_core=warn", value_name = "FILTER")]
     pub filter: String,
     /// Log one JSON object a line
     #[arg(long, env = "ONEHOLD_LOG_JSON")]

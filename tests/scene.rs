@@ -26,15 +26,21 @@ impl Scene {
     pub(crate) async fn with_machines(machines: i32) -> Self {
         let test = database().await;
         let db = test.db.clone();
+        let scene = Self { test, db };
+        scene.add_machines(machines).await;
+        scene
+    }
+
+    /// Adds machines to a database that has none.
+    pub(crate) async fn add_machines(&self, machines: i32) {
         sqlx::query(
             "insert into onehold.assets (shop_id, key, category, location, vendor)
              select 1, 'm-' || lpad(n::text, 2, '0'), 'box', 'BER', 'Dell' from generate_series(1, $1) n",
         )
         .bind(machines)
-        .execute(db.pool())
+        .execute(self.db.pool())
         .await
         .unwrap();
-        Self { test, db }
     }
 
     /// Places an order for `lines` (normalised) and gives its id; its job is not run.
