@@ -3,14 +3,18 @@
 
 mod assets;
 mod auth;
+mod endings;
+mod headers;
 mod health;
 mod input;
 mod limits;
+mod orders;
 mod paging;
 mod problem;
 mod serve;
 mod state;
 mod trace;
+mod wait;
 mod webhooks;
 
 pub use serve::serve;
@@ -25,7 +29,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 pub fn app(state: AppState) -> Router {
     Router::new()
         .merge(assets::routes())
+        .merge(endings::routes())
         .merge(health::routes())
+        .merge(orders::routes())
         .merge(webhooks::routes())
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
