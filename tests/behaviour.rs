@@ -2,10 +2,12 @@
 
 mod queue_support;
 mod scene;
+mod served;
 mod support;
 
 mod allocator;
 mod allocator_races;
+mod assets;
 mod assets_in_use;
 mod convert;
 mod endings;
@@ -14,6 +16,7 @@ mod guards;
 mod hostage;
 mod migrations;
 mod payments_inbox;
+mod payments_webhooks;
 mod plans;
 mod queue_failures;
 mod queue_fetch;

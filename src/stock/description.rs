@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -135,10 +135,12 @@ fn rank(value: Option<&Value>, faults: &mut Faults) -> i32 {
 
 fn instant(value: &Value, faults: &mut Faults) -> Option<DateTime<Utc>> {
     let at = value.as_str().and_then(|text| DateTime::parse_from_rfc3339(text).ok());
+    // An offset can lead out of the years that can be written.
+    let at = at.map(|at| at.to_utc()).filter(|at| (0..=9999).contains(&at.year()));
     if at.is_none() {
         faults.add("/available_from", "must be an RFC 3339 timestamp, such as 2030-01-31T12:00:00Z");
     }
-    at.map(|at| at.to_utc())
+    at
 }
 
 #[cfg(test)]
