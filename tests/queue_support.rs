@@ -30,7 +30,6 @@ pub(crate) fn fast() -> Settings {
 pub(crate) struct Worker {
     stop: CancellationToken,
     running: JoinHandle<anyhow::Result<()>>,
-    pub(crate) db: Db,
     _notices: Notices,
 }
 
@@ -40,10 +39,10 @@ impl Worker {
         let notices = Notices::start(&db);
         let stop = CancellationToken::new();
         let running = tokio::spawn({
-            let (db, notices, stop) = (db.clone(), notices.clone(), stop.clone());
+            let (notices, stop) = (notices.clone(), stop.clone());
             async move { onehold::queue::run(db, &notices, vec![(queue, at_once)], handler, settings, stop).await }
         });
-        Self { stop, running, db, _notices: notices }
+        Self { stop, running, _notices: notices }
     }
 
     /// Ends without order, as by `kill -9`.
