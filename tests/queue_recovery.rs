@@ -116,12 +116,11 @@ async fn a_worker_that_was_taken_for_dead_cannot_overwrite_what_came_after_and_j
     gate.add_permits(2);
     until("it goes on", async || row(&test.db, "next").await.ended && row(&test.db, "after").await.ended).await;
     assert_eq!(row(&test.db, "k").await, done);
-    let joined: i64 = sqlx::query_scalar("select count(*) from apalis.workers where id = $1")
-        .bind(name)
-        .fetch_one(test.db.pool())
-        .await
-        .unwrap();
-    assert_eq!(joined, 1);
+    until("it has joined again", async || {
+        let joined = sqlx::query_scalar("select count(*) from apalis.workers where id = $1").bind(&name);
+        joined.fetch_one(test.db.pool()).await.unwrap_or(0_i64) == 1
+    })
+    .await;
     slow.stop().await;
 }
 
@@ -329,4 +328,16 @@ fn a_handler_that_blocks_its_whole_runtime_does_not_make_its_worker_look_dead() 
     blocked.join().unwrap();
     assert!(runs.lock().unwrap().is_empty(), "it ran elsewhere too");
     assert_eq!(observer.block_on(row(&test.db, "k")).attempts, 1);
+}
+
+#[tokio::test]
+async fn jobs_that_use_up_every_connection_do_not_keep_the_queue_from_getting_on() {
+    let test = database().await;
+    put(&test.db, RESERVE, "k", "k", 5).await;
+    let db = Db::connect(&test.url, 1).await.unwrap();
+    let held = db.pool().acquire().await.unwrap();
+    let worker = Worker::on(db.clone(), RESERVE, 1, handler(|_| async { Ok(()) }), fast());
+    until("done", async || row(&test.db, "k").await.status == "Done").await;
+    worker.stop().await;
+    drop(held);
 }

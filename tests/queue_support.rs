@@ -35,7 +35,11 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) async fn start(url: &str, queue: Queue, at_once: u16, handler: Handler, settings: Settings) -> Self {
-        let db = Db::connect(url, 5).await.unwrap();
+        Self::on(Db::connect(url, 5).await.unwrap(), queue, at_once, handler, settings)
+    }
+
+    /// As [`Worker::start`], on a handle that the test holds too.
+    pub(crate) fn on(db: Db, queue: Queue, at_once: u16, handler: Handler, settings: Settings) -> Self {
         let notices = Notices::start(&db);
         let stop = CancellationToken::new();
         let running = tokio::spawn({
