@@ -30,20 +30,23 @@ pub(crate) fn fast() -> Settings {
 pub(crate) struct Worker {
     stop: CancellationToken,
     running: JoinHandle<anyhow::Result<()>>,
-    pub(crate) db: Db,
     _notices: Notices,
 }
 
 impl Worker {
     pub(crate) async fn start(url: &str, queue: Queue, at_once: u16, handler: Handler, settings: Settings) -> Self {
-        let db = Db::connect(url, 5).await.unwrap();
+        Self::on(Db::connect(url, 5).await.unwrap(), queue, at_once, handler, settings)
+    }
+
+    /// As [`Worker::start`], on a handle that the test holds too.
+    pub(crate) fn on(db: Db, queue: Queue, at_once: u16, handler: Handler, settings: Settings) -> Self {
         let notices = Notices::start(&db);
         let stop = CancellationToken::new();
         let running = tokio::spawn({
-            let (db, notices, stop) = (db.clone(), notices.clone(), stop.clone());
+            let (notices, stop) = (notices.clone(), stop.clone());
             async move { onehold::queue::run(db, &notices, vec![(queue, at_once)], handler, settings, stop).await }
         });
-        Self { stop, running, db, _notices: notices }
+        Self { stop, running, _notices: notices }
     }
 
     /// Ends without order, as by `kill -9`.
