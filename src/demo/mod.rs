@@ -59,28 +59,29 @@ pub async fn play(stage: Stage, mut narrate: impl FnMut(&str)) -> anyhow::Result
     let mut all = Vec::new();
     for scene in scenes::ALL {
         narrate(&format!("… {}", scene.name));
+        let began = std::time::Instant::now();
         let happened = match tokio::time::timeout(MOST_PER_SCENE, scene.play(&stage, &client, &mut worker)).await {
             Ok(Ok(happened)) => happened,
             Ok(Err(error)) => format!("{error:#}"),
             Err(_) => format!("not over after {} s", MOST_PER_SCENE.as_secs()),
         };
         let played = Played { scene: scene.name, expected: scene.expected.to_owned(), happened };
-        narrate(&format!("{} {}: {}", if played.as_expected() { "✓" } else { "✗" }, played.scene, played.happened));
+        let mark = if played.as_expected() { "✓" } else { "✗" };
+        narrate(&format!("{mark} {} ({:.1} s)", played.scene, began.elapsed().as_secs_f64()));
         all.push(played);
     }
     worker.kill().await.context("ending the worker")?;
     Ok(all)
 }
 
-/// The scenes as a table.
+/// The scenes one below the other: what was expected, and what happened.
 #[must_use]
 pub fn table(played: &[Played]) -> String {
-    let width = |text: fn(&Played) -> &str| played.iter().map(|p| text(p).chars().count()).max().unwrap_or(0);
-    let (scene, expected) = (width(|p| p.scene), width(|p| &p.expected).max(8));
-    let mut lines = vec![format!("    {:scene$}  {:expected$}  happened", "scene", "expected")];
+    let mut lines = Vec::new();
     for p in played {
-        let mark = if p.as_expected() { "ok" } else { "NO" };
-        lines.push(format!("{mark}  {:scene$}  {:expected$}  {}", p.scene, p.expected, p.happened));
+        lines.push(format!("{}  {}", if p.as_expected() { "ok" } else { "NO" }, p.scene));
+        lines.push(format!("      expected  {}", p.expected));
+        lines.push(format!("      happened  {}", p.happened));
     }
     lines.join("\n")
 }
