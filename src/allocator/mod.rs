@@ -9,6 +9,7 @@ pub mod candidates;
 mod line;
 pub mod refusal;
 mod sql;
+mod units;
 
 use std::time::Duration;
 
@@ -101,20 +102,27 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -
     }
     let lines = sql::lines(tx, shop_id, order).await?;
     let mut trial = tx.begin().await?;
+    let mut filled = Filled::Whole;
     for line in &lines {
-        let filled = fill(&mut trial, &locked, line).await?;
-        match filled {
-            Filled::Whole => {}
-            Filled::Short(refusal) if refusal.kind == Kind::Contended && !last => {
-                trial.rollback().await?;
-                return Ok(Verdict::Rollback(Step::TryAgain));
-            }
-            Filled::Short(refusal) => {
-                // Whole or not at all: what the lines before got goes back.
-                trial.rollback().await?;
-                sql::refuse(tx, shop_id, order, &refusal.to_json()).await?;
-                return Ok(Verdict::Commit(Step::Ended(Outcome::Refused(refusal))));
-            }
+        filled = fill(&mut trial, &locked, line).await?;
+        if !matches!(filled, Filled::Whole) {
+            break;
+        }
+    }
+    if locked.has_stock_lines && matches!(filled, Filled::Whole) {
+        filled = units::fill(&mut trial, &locked).await?;
+    }
+    match filled {
+        Filled::Whole => {}
+        Filled::Short(refusal) if refusal.kind == Kind::Contended && !last => {
+            trial.rollback().await?;
+            return Ok(Verdict::Rollback(Step::TryAgain));
+        }
+        Filled::Short(refusal) => {
+            // Whole or not at all: what the lines before got goes back.
+            trial.rollback().await?;
+            sql::refuse(tx, shop_id, order, &refusal.to_json()).await?;
+            return Ok(Verdict::Commit(Step::Ended(Outcome::Refused(refusal))));
         }
     }
     trial.commit().await?;

@@ -31,12 +31,21 @@ pub enum Reason {
     Held,
     /// Sold.
     Bound,
+    /// The location has less of the SKU than the line asks for.
+    InsufficientStock,
 }
 
 impl Reason {
     /// Every reason, in the order in which they are listed.
-    pub const ALL: [Self; 6] =
-        [Self::WrongLocation, Self::WrongVendor, Self::AttributeMismatch, Self::NotReady, Self::Held, Self::Bound];
+    pub const ALL: [Self; 7] = [
+        Self::WrongLocation,
+        Self::WrongVendor,
+        Self::AttributeMismatch,
+        Self::NotReady,
+        Self::Held,
+        Self::Bound,
+        Self::InsufficientStock,
+    ];
 
     /// The frozen code.
     #[must_use]
@@ -48,6 +57,7 @@ impl Reason {
             Self::NotReady => "not_ready",
             Self::Held => "held",
             Self::Bound => "bound",
+            Self::InsufficientStock => "insufficient_stock",
         }
     }
 }
@@ -69,7 +79,7 @@ impl Kind {
 pub struct Count {
     /// The reason.
     pub reason: Reason,
-    /// How many assets of the category it rules out; one asset may count under several reasons.
+    /// How many assets of the category (or locations of the SKU) it rules out; one may count under several.
     pub count: i64,
 }
 

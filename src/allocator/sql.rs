@@ -18,6 +18,8 @@ pub(super) struct LockedOrder {
     pub(super) status: String,
     /// The deadline that its holds will have.
     pub(super) deadline: DateTime<Utc>,
+    /// Whether it asks for units of a SKU.
+    pub(super) has_stock_lines: bool,
 }
 
 /// One line of an order.
@@ -34,7 +36,9 @@ pub(super) async fn lock_order(
 ) -> Result<Option<LockedOrder>, sqlx::Error> {
     sqlx::query_as!(
         LockedOrder,
-        r#"select shop_id, id, status, clock_timestamp() + make_interval(secs => hold_seconds) as "deadline!"
+        r#"select shop_id, id, status, clock_timestamp() + make_interval(secs => hold_seconds) as "deadline!",
+                  exists (select from onehold.order_lines l
+                          where l.shop_id = $1 and l.order_id = $2 and l.sku is not null) as "has_stock_lines!"
            from onehold.orders
            where shop_id = $1 and id = $2
            for update"#,
@@ -249,6 +253,8 @@ impl Counts {
             Reason::NotReady => self.not_ready,
             Reason::Held => self.held,
             Reason::Bound => self.bound,
+            // Of stock, not of assets.
+            Reason::InsufficientStock => 0,
         }
     }
 }
@@ -336,17 +342,18 @@ pub(super) async fn mark_reserved(conn: &mut PgConnection, shop_id: i32, order: 
              where shop_id = $1 and id = $2 and status = 'placed'
              returning id
          ), held as (
-             select r.line, r.slot, r.location, r.expires_at, r.reason, a.key
+             select r.line, r.slot, r.location, r.expires_at, r.reason, r.sku, r.quantity, a.key
              from reserved
              join onehold.reservations r on r.shop_id = $1 and r.order_id = reserved.id
-             join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+             left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
          ), told as (
              insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
              select $1, reserved.id, 'reserved', 'worker', jsonb_build_object(
                  'deadline', (select min(expires_at) from held),
                  'reservations', (
-                     select jsonb_agg(jsonb_build_object(
-                         'line', line, 'asset', key, 'location', location, 'reason', reason) order by line, slot)
+                     select jsonb_agg(jsonb_strip_nulls(jsonb_build_object('line', line, 'asset', key, 'sku', sku))
+                         || jsonb_build_object('location', location, 'quantity', quantity, 'reason', reason)
+                         order by line, slot)
                      from held))
              from reserved
          )

@@ -1,0 +1,510 @@
+-- Why: the second kind of thing: n interchangeable units of a SKU at a location. The ledger says what is there;
+-- pools of unit rows are what transactions can lock apart.
+-- Previous release: survives; it knows no stock lines and reads none of this.
+
+alter table onehold.shops
+    -- The most unit rows of one SKU at one location, whatever the stock.
+    add column pool_bound int not null default 1000,
+    add constraint pool_bound_is_sane check (pool_bound between 1 and 10000);
+
+alter table onehold.order_lines
+    add column sku text,
+    add column locations text[],
+    add column split boolean not null default false,
+    add constraint a_line_wants_an_asset_or_a_sku check ((asset is null) <> (sku is null));
+
+-- The ledger: append-only; its sum is on-hand, and on-hand is the truth.
+create table onehold.stock_movements (
+    shop_id int not null references onehold.shops (id),
+    id uuid not null default onehold.uuid_v7(),
+    sku text not null,
+    location text not null,
+    delta int not null,
+    kind text not null,
+    -- Makes it count once. Sales and releases are named by their reservation: onehold:sale:ID.
+    reference text not null,
+    actor text not null default 'sql',
+    at timestamptz not null default clock_timestamp(),
+    primary key (shop_id, id),
+    constraint one_movement_per_reference unique (shop_id, reference),
+    constraint movement_kind_is_known check (kind in ('receipt', 'adjustment', 'return', 'sale', 'release')),
+    constraint a_movement_moves check (delta <> 0),
+    constraint a_kind_has_its_direction check (case kind
+        when 'sale' then delta < 0
+        when 'adjustment' then true
+        else delta > 0 end)
+);
+
+-- What of the ledger is not rolled up yet: a sale appends here, and never waits for a row that another
+-- sale holds.
+create table onehold.stock_deltas (
+    shop_id int not null,
+    sku text not null,
+    location text not null,
+    id bigint generated always as identity,
+    delta int not null,
+    primary key (shop_id, sku, location, id)
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- One row per SKU and location that ever had stock: on-hand as rolled up so far, and where its units stand.
+create table onehold.stock_levels (
+    shop_id int not null,
+    sku text not null,
+    location text not null,
+    rolled bigint not null default 0,
+    -- Units are numbered upwards; those that are left lie in [low_unit, next_unit).
+    low_unit bigint not null default 1,
+    next_unit bigint not null default 1,
+    primary key (shop_id, sku, location)
+) with (fillfactor = 50);
+
+-- The pool: rows that transactions can lock apart. Taken from the table by a reservation, so a row that is
+-- here is sellable. Dead rows gather where units were sold, at the low end, and searches begin above it.
+create table onehold.pool_units (
+    shop_id int not null,
+    sku text not null,
+    location text not null,
+    unit bigint not null,
+    primary key (shop_id, sku, location, unit)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- Units that are held without being there: a forced movement took on-hand below what is held.
+create table onehold.stock_shortfalls (
+    shop_id int not null,
+    id uuid not null default onehold.uuid_v7(),
+    sku text not null,
+    location text not null,
+    units bigint not null,
+    reference text not null,
+    at timestamptz not null default clock_timestamp(),
+    cleared_at timestamptz,
+    primary key (shop_id, id),
+    constraint a_shortfall_lacks_something check (units > 0)
+);
+create unique index one_open_shortfall_per_pool on onehold.stock_shortfalls (shop_id, sku, location)
+    where cleared_at is null;
+
+create index holds_by_pool on onehold.reservations (shop_id, sku, location) include (quantity, expires_at)
+    where state = 'held' and sku is not null;
+
+create function onehold.guard_movement() returns trigger
+language plpgsql as $$
+begin
+    raise exception 'the ledger is append-only: write a movement that corrects it'
+        using errcode = 'check_violation', constraint = 'the_ledger_is_append_only',
+              schema = 'onehold', table = 'stock_movements';
+end
+$$;
+create trigger the_ledger_is_append_only before update or delete on onehold.stock_movements
+    for each row execute function onehold.guard_movement();
+create trigger the_ledger_is_not_emptied before truncate on onehold.stock_movements
+    for each statement execute function onehold.guard_movement();
+
+-- Whatever writes a movement, on-hand follows.
+create function onehold.follow_movements() returns trigger
+language plpgsql as $$
+begin
+    insert into onehold.stock_deltas (shop_id, sku, location, delta)
+    select shop_id, sku, location, delta from fresh;
+    insert into onehold.stock_levels (shop_id, sku, location)
+    select distinct shop_id, sku, location from fresh
+    on conflict do nothing;
+    insert into onehold.locations (shop_id, name)
+    select distinct shop_id, location from fresh where kind <> 'sale'
+    on conflict do nothing;
+    return null;
+end
+$$;
+create trigger movements_make_on_hand after insert on onehold.stock_movements
+    referencing new table as fresh
+    for each statement execute function onehold.follow_movements();
+
+-- What one pool has at this instant, as one statement sees it: on-hand, held, pooled.
+create function onehold.pool_figures(
+    p_shop int, p_sku text, p_location text, out on_hand bigint, out held bigint, out pooled bigint
+)
+language sql stable as $$
+    select
+        coalesce((select rolled from onehold.stock_levels
+                  where shop_id = p_shop and sku = p_sku and location = p_location), 0)
+        + coalesce((select sum(delta) from onehold.stock_deltas
+                    where shop_id = p_shop and sku = p_sku and location = p_location), 0),
+        coalesce((select sum(quantity) from onehold.reservations
+                  where shop_id = p_shop and sku = p_sku and location = p_location and state = 'held'), 0),
+        (select count(*) from onehold.pool_units
+         where shop_id = p_shop and sku = p_sku and location = p_location)
+$$;
+
+-- The advisory lock of a pool: one refiller, adjuster or exact reservation at a time. Two pools that share a
+-- number wait for each other now and then, and nothing else.
+create function onehold.pool_lock_key(p_shop int, p_sku text, p_location text) returns bigint
+language sql immutable parallel safe
+as $$ select hashtextextended(p_shop || '/' || p_sku || '/' || p_location, 7) $$;
+
+-- Puts units out up to the pool's bound, from what is neither held nor out. The caller holds the pool's lock,
+-- and took it in an earlier statement, so that the figures here are newer than any other refill. Gives how
+-- many were put out. While it looks and puts:
+--   * a reservation moves units from pooled to held: their sum, and so the rest, stays;
+--   * a conversion takes the same number from on-hand and held: the rest stays;
+--   * a lapse, a cancellation, a receipt or a release makes the rest larger: it is put out next time;
+--   * an adjustment that takes stock away, or another refill, waits for the same lock.
+-- So what was counted as rest is still there when it is put out.
+create function onehold.refill_locked(p_shop int, p_sku text, p_location text) returns bigint
+language plpgsql as $$
+declare
+    v record;
+    v_bound int := (select pool_bound from onehold.shops where id = p_shop);
+    v_put bigint;
+begin
+    -- Stragglers far below the window would make every search pass over all that was sold above them: they
+    -- go back to the rest, and are put out anew at the top.
+    delete from onehold.pool_units u
+    using onehold.stock_levels l
+    where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location
+      and u.ctid in (
+          select s.ctid from onehold.pool_units s
+          where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location
+            and s.unit < l.next_unit - 3 * v_bound
+          for update skip locked);
+    select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
+    v_put := least(v.on_hand - v.held - v.pooled, v_bound - v.pooled);
+    if v_put <= 0 then
+        return 0;
+    end if;
+    insert into onehold.pool_units (shop_id, sku, location, unit)
+    select p_shop, p_sku, p_location, l.next_unit + n
+    from onehold.stock_levels l, generate_series(0, v_put - 1) n
+    where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
+    update onehold.stock_levels l
+    set next_unit = l.next_unit + v_put,
+        low_unit = greatest(l.low_unit, l.next_unit + v_put - 4 * v_bound)
+    where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
+    return v_put;
+end
+$$;
+
+-- Refills a pool if nobody else is at it; whoever is, does it.
+create function onehold.refill_if_free(p_shop int, p_sku text, p_location text) returns bigint
+language plpgsql as $$
+begin
+    if pg_try_advisory_xact_lock(onehold.pool_lock_key(p_shop, p_sku, p_location)) then
+        return onehold.refill_locked(p_shop, p_sku, p_location);
+    end if;
+    return 0;
+end
+$$;
+
+-- Takes up to n units out of a pool and gives their numbers. The search begins anywhere among the units that
+-- are left, so that buyers who come at once seldom meet, and goes round once.
+create function onehold.take_units(p_shop int, p_sku text, p_location text, p_n int) returns bigint[]
+language plpgsql as $$
+declare
+    v_low bigint;
+    v_next bigint;
+    v_from bigint;
+    v_taken bigint[];
+    v_more bigint[];
+begin
+    select low_unit, next_unit into v_low, v_next from onehold.stock_levels
+    where shop_id = p_shop and sku = p_sku and location = p_location;
+    if v_low is null then
+        return '{}';
+    end if;
+    v_from := v_low + floor(random() * greatest(v_next - v_low - p_n, 1))::bigint;
+    with picked as materialized (
+        select unit from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location and unit >= v_from
+        order by unit limit p_n
+        for update skip locked
+    ), gone as (
+        delete from onehold.pool_units u using picked p
+        where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = p.unit
+        returning u.unit
+    )
+    select coalesce(array_agg(unit), '{}') into v_taken from gone;
+    if cardinality(v_taken) < p_n then
+        with picked as materialized (
+            select unit from onehold.pool_units
+            where shop_id = p_shop and sku = p_sku and location = p_location and unit < v_from
+            order by unit desc limit p_n - cardinality(v_taken)
+            for update skip locked
+        ), gone as (
+            delete from onehold.pool_units u using picked p
+            where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = p.unit
+            returning u.unit
+        )
+        select coalesce(array_agg(unit), '{}') into v_more from gone;
+        v_taken := v_taken || v_more;
+    end if;
+    return v_taken;
+end
+$$;
+
+-- Reserves every stock line of an order whose row is locked, or says which line cannot be filled. Called first
+-- with p_exact false: units are taken from the pools as they stand, without waiting for anyone. Where that does
+-- not do, the caller undoes it and calls again with p_exact true: then every pool that a line may draw on is
+-- locked, in one order for everybody, and refilled; what the pool cannot give comes from the rest, so that more
+-- than a pool's bound can be had; and what is said to be missing is missing.
+-- Gives {"filled": true}, or {"short": {"line", "places": [{"location", "on_hand", "held", "own", "pooled"}]}}.
+create function onehold.reserve_stock(p_shop int, p_order uuid, p_deadline timestamptz, p_exact boolean) returns jsonb
+language plpgsql as $$
+declare
+    v_line record;
+    v_place record;
+    v_units bigint[];
+    v_rest bigint;
+    v_left int;
+    v_had int;
+    v_slot smallint;
+    v_tried jsonb;
+begin
+    if p_exact then
+        for v_place in
+            select distinct l.sku, s.location from onehold.order_lines l
+            join onehold.stock_levels s on s.shop_id = l.shop_id and s.sku = l.sku
+                and (l.locations is null or s.location = any (l.locations))
+            where l.shop_id = p_shop and l.order_id = p_order and l.sku is not null
+            order by l.sku, s.location
+        loop
+            perform pg_advisory_xact_lock(onehold.pool_lock_key(p_shop, v_place.sku, v_place.location));
+            perform onehold.refill_locked(p_shop, v_place.sku, v_place.location);
+        end loop;
+    end if;
+    for v_line in
+        select l.line, l.sku, l.quantity, l.locations, l.split from onehold.order_lines l
+        where l.shop_id = p_shop and l.order_id = p_order and l.sku is not null
+          -- A line that has its reservation keeps it.
+          and not exists (select from onehold.reservations r
+                          where r.shop_id = p_shop and r.order_id = p_order and r.line = l.line)
+        order by l.sku, l.line
+    loop
+        v_left := v_line.quantity;
+        v_slot := 0;
+        v_tried := '[]';
+        for v_place in
+            select s.location from onehold.stock_levels s
+            where s.shop_id = p_shop and s.sku = v_line.sku
+              and (v_line.locations is null or s.location = any (v_line.locations))
+            -- As preferred; where all are equal, the fullest first, so that load spreads.
+            order by array_position(v_line.locations, s.location),
+                     case when v_line.locations is null then
+                         (select count(*) from onehold.pool_units u
+                          where u.shop_id = p_shop and u.sku = s.sku and u.location = s.location) end desc,
+                     s.location
+        loop
+            v_units := onehold.take_units(p_shop, v_line.sku, v_place.location, v_left);
+            v_had := cardinality(v_units);
+            if p_exact and v_had < v_left then
+                -- The pool gave what it could; the rest is what no unit row stands for.
+                select f.on_hand - f.held - f.pooled - v_had into v_rest
+                from onehold.pool_figures(p_shop, v_line.sku, v_place.location) f;
+                v_had := v_had + least(greatest(v_rest, 0), v_left - v_had)::int;
+            end if;
+            v_tried := v_tried || jsonb_build_object('location', v_place.location, 'had', v_had);
+            if v_had > 0 and (v_had = v_left or v_line.split) then
+                v_slot := v_slot + 1;
+                insert into onehold.reservations
+                    (shop_id, order_id, line, slot, state, sku, location, quantity, expires_at, reason)
+                values (p_shop, p_order, v_line.line, v_slot, 'held', v_line.sku, v_place.location, v_had, p_deadline,
+                    jsonb_build_object(
+                        'asked', jsonb_build_object('sku', v_line.sku, 'quantity', v_line.quantity,
+                                                    'locations', v_line.locations, 'split', v_line.split),
+                        'tried', v_tried,
+                        'taken', jsonb_build_object('location', v_place.location, 'quantity', v_had,
+                                                    'from_pool', cardinality(v_units))));
+                v_left := v_left - v_had;
+            elsif cardinality(v_units) > 0 then
+                -- Not enough for one location to fill the line: they go back as they were.
+                insert into onehold.pool_units (shop_id, sku, location, unit)
+                select p_shop, v_line.sku, v_place.location, u from unnest(v_units) u;
+            end if;
+            exit when v_left = 0;
+        end loop;
+        if v_left > 0 then
+            return jsonb_build_object('short', jsonb_build_object('line', v_line.line, 'places', coalesce((
+                select jsonb_agg(jsonb_build_object('location', s.location, 'on_hand', f.on_hand, 'held', f.held,
+                    'pooled', f.pooled, 'wanted', v_line.locations is null or s.location = any (v_line.locations),
+                    'own', (select coalesce(sum(r.quantity), 0) from onehold.reservations r
+                            where r.shop_id = p_shop and r.order_id = p_order and r.state = 'held'
+                              and r.sku = s.sku and r.location = s.location)))
+                from onehold.stock_levels s, onehold.pool_figures(p_shop, s.sku, s.location) f
+                where s.shop_id = p_shop and s.sku = v_line.sku), '[]')));
+        end if;
+    end loop;
+    return '{"filled": true}';
+end
+$$;
+
+-- Posts a movement once per reference. A movement that takes away is checked against what is held, under the
+-- pool's lock; forced, it records what is then lacking. Gives posted, replayed, reference_reused or
+-- would_oversell, and the movement.
+create function onehold.post_movement(
+    p_shop int, p_sku text, p_location text, p_delta int, p_kind text, p_reference text, p_actor text, p_force boolean,
+    out outcome text, out movement uuid, out lacking bigint
+)
+language plpgsql as $$
+declare
+    v record;
+    v_excess bigint;
+    v_taken bigint := 0;
+begin
+    -- One lock for everything that changes on-hand by hand: also what decides whether a shortfall is cleared.
+    perform pg_advisory_xact_lock(onehold.pool_lock_key(p_shop, p_sku, p_location));
+    select m.id, (m.sku, m.location, m.delta, m.kind) = (p_sku, p_location, p_delta, p_kind) as same into v
+    from onehold.stock_movements m where m.shop_id = p_shop and m.reference = p_reference;
+    if found then
+        movement := v.id;
+        outcome := case when v.same then 'replayed' else 'reference_reused' end;
+        return;
+    end if;
+    select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
+    if p_delta < 0 then
+        -- Unit rows for which there is no stock any more go first. One that is locked is being bought at this
+        -- moment: it is as good as held.
+        v_excess := least(v.pooled, v.held + v.pooled - (v.on_hand + p_delta));
+        if v_excess > 0 then
+            with gone as (
+                delete from onehold.pool_units u
+                where u.ctid in (select s.ctid from onehold.pool_units s
+                                 where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location
+                                 limit v_excess for update skip locked)
+                returning 1
+            )
+            select count(*) into v_taken from gone;
+        end if;
+        lacking := v.held + v.pooled - v_taken - (v.on_hand + p_delta);
+        if lacking > 0 and not p_force then
+            outcome := 'would_oversell';
+            -- What was taken out goes back with the caller's rollback.
+            return;
+        end if;
+    end if;
+    begin
+        insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference, actor)
+        values (p_shop, p_sku, p_location, p_delta, p_kind, p_reference, p_actor)
+        returning id into movement;
+    exception when unique_violation then
+        -- The same reference at once on another pool.
+        outcome := 'reference_reused';
+        return;
+    end;
+    outcome := 'posted';
+    lacking := greatest(v.held - (v.on_hand + p_delta), 0);
+    if lacking > 0 then
+        insert into onehold.stock_shortfalls (shop_id, sku, location, units, reference)
+        values (p_shop, p_sku, p_location, lacking, p_reference)
+        on conflict (shop_id, sku, location) where cleared_at is null
+            do update set units = excluded.units, reference = excluded.reference;
+    else
+        update onehold.stock_shortfalls set cleared_at = clock_timestamp()
+        where shop_id = p_shop and sku = p_sku and location = p_location and cleared_at is null;
+    end if;
+    perform onehold.refill_locked(p_shop, p_sku, p_location);
+end
+$$;
+
+-- Rolls up what of the ledger has been appended since. Passes over rows that somebody has locked. Gives how
+-- many were rolled up.
+create function onehold.roll_up(p_shop int, p_limit int) returns bigint
+language plpgsql as $$
+declare
+    v_count bigint;
+begin
+    with picked as (
+        select ctid from onehold.stock_deltas where shop_id = p_shop
+        limit p_limit for update skip locked
+    ), gone as (
+        delete from onehold.stock_deltas d using picked s where d.ctid = s.ctid
+        returning d.sku, d.location, d.delta
+    ), summed as (
+        select sku, location, sum(delta) as delta, count(*) as n from gone group by sku, location
+    ), kept as (
+        -- In one order, as every one who locks several levels.
+        select l.sku, l.location from onehold.stock_levels l join summed s using (sku, location)
+        where l.shop_id = p_shop order by l.sku, l.location for update of l
+    ), rolled as (
+        update onehold.stock_levels l set rolled = l.rolled + s.delta
+        from summed s join kept k using (sku, location)
+        where l.shop_id = p_shop and l.sku = s.sku and l.location = s.location
+        returning s.n
+    )
+    select coalesce(sum(n), 0) into v_count from rolled;
+    return v_count;
+end
+$$;
+
+-- As in 0003, and gives the units of stock back to their pools.
+create or replace function onehold.expire_orders(p_shop int, p_orders uuid[], p_actor text) returns setof uuid
+language plpgsql as $$
+declare
+    v_expired uuid[];
+begin
+    with lapsed as (
+        -- A new statement, so a new snapshot: an extension that won the lock before us is seen.
+        select distinct order_id from onehold.reservations
+        where shop_id = p_shop and order_id = any (p_orders) and state = 'held' and expires_at <= clock_timestamp()
+    ), ended as (
+        update onehold.reservations r set state = 'expired'
+        from lapsed l
+        where r.shop_id = p_shop and r.order_id = l.order_id and r.state = 'held'
+        returning r.order_id, r.expires_at
+    ), marked as (
+        update onehold.orders o set status = 'expired'
+        from (select order_id, min(expires_at) as deadline, count(*) as holds from ended group by order_id) e
+        where o.shop_id = p_shop and o.id = e.order_id and o.status = 'reserved'
+        returning o.id, e.deadline, e.holds
+    ), told as (
+        insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+        select p_shop, id, 'expired', p_actor, jsonb_build_object('deadline', deadline, 'holds', holds) from marked
+    )
+    select array_agg(id) into v_expired from marked;
+    perform onehold.give_back(p_shop, v_expired);
+    return query select unnest(v_expired);
+end
+$$;
+
+-- Refills the pools that the ended reservations of these orders had drawn on, where nobody else is at it and
+-- there is room: a hold that ends leaves its units in the rest, and here they become sellable rows again.
+create function onehold.give_back(p_shop int, p_orders uuid[]) returns void
+language plpgsql as $$
+declare
+    v record;
+begin
+    for v in
+        select distinct sku, location from onehold.reservations
+        where shop_id = p_shop and order_id = any (p_orders) and sku is not null
+        order by sku, location
+    loop
+        perform onehold.refill_if_free(p_shop, v.sku, v.location);
+    end loop;
+end
+$$;
+
+-- As in 0003, and gives the units of stock back.
+create or replace function onehold.end_by_cancelling(p_shop int, p_order uuid, p_actor text, p_reason text)
+returns text
+language plpgsql as $$
+declare
+    v_status text := (select status from onehold.orders where shop_id = p_shop and id = p_order for update);
+    v_holds bigint;
+begin
+    if v_status is null then
+        return 'no_such_order';
+    elsif v_status in ('converted', 'released') then
+        return 'already_converted';
+    elsif v_status not in ('placed', 'reserved') then
+        return 'unchanged';
+    end if;
+    if exists (select from onehold.expire_orders(p_shop, array[p_order], p_actor)) then
+        return 'unchanged';
+    end if;
+    update onehold.reservations set state = 'cancelled'
+    where shop_id = p_shop and order_id = p_order and state = 'held';
+    get diagnostics v_holds = row_count;
+    update onehold.orders set status = 'cancelled' where shop_id = p_shop and id = p_order;
+    insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+    values (p_shop, p_order, 'cancelled', p_actor, jsonb_build_object('reason', p_reason, 'holds', v_holds));
+    perform onehold.give_back(p_shop, array[p_order]);
+    return 'done';
+end
+$$;
