@@ -1,6 +1,7 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
 mod queue_support;
+mod http;
 mod scene;
 mod served;
 mod support;
@@ -15,6 +16,12 @@ mod fleet;
 mod guards;
 mod hostage;
 mod migrations;
+mod http_auth;
+mod http_body;
+mod http_endings;
+mod http_errors;
+mod http_orders;
+mod http_wait;
 mod payments_inbox;
 mod payments_webhooks;
 mod plans;
