@@ -1,7 +1,7 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
-mod queue_support;
 mod http;
+mod queue_support;
 mod scene;
 mod served;
 mod support;
@@ -15,22 +15,22 @@ mod endings;
 mod fleet;
 mod guards;
 mod hostage;
-mod migrations;
 mod http_auth;
 mod http_body;
 mod http_endings;
 mod http_errors;
 mod http_orders;
 mod http_wait;
+mod migrations;
 mod payments_inbox;
 mod payments_webhooks;
 mod plans;
 mod queue_catalogue;
 mod queue_failures;
 mod queue_fetch;
-mod server;
 mod queue_recovery;
 mod queue_schedule;
 mod queue_shutdown;
+mod server;
 mod sql_api;
 mod transactions;

@@ -1,10 +1,13 @@
 //! Who may ask: no key or a wrong one is 401, a key without the scope 403, another shop's order 404.
 
+use std::time::Duration;
+
 use onehold::shops::{self, Created, Scope, Shop, keys};
 use reqwest::Method;
 use serde_json::json;
 
 use crate::http::{KEY, Web, one_machine, send};
+use crate::support::eventually;
 
 /// Every call on orders, with a body that fits.
 const CALLS: &[(&str, &str, &str)] = &[
@@ -76,6 +79,18 @@ async fn without_a_live_key_nothing_is_answered_or_written() {
         }
     }
     assert_eq!(web.written().await, before);
+}
+
+/// Callers are remembered for 5 s, and no longer.
+#[tokio::test]
+async fn a_key_that_is_revoked_while_it_is_used_is_soon_refused() {
+    let web = Web::start().await;
+    let key = web.key(&main_shop(&web).await, "soon", &[Scope::Orders]).await;
+    let ask = async || send(web.bare(Method::GET, "/v1/orders").bearer_auth(&key)).await.status.as_u16();
+    assert_eq!(ask().await, 200);
+    keys::revoke(&web.db, 1, "soon").await.unwrap();
+    // Asking all the time does not keep it alive.
+    eventually(Duration::from_secs(10), async || ask().await == 401).await;
 }
 
 #[tokio::test]
