@@ -34,3 +34,4 @@ mod queue_shutdown;
 mod server;
 mod sql_api;
 mod transactions;
+mod up;
