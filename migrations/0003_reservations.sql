@@ -31,6 +31,8 @@ create table onehold.reservations (
 );
 
 create unique index one_hold_per_asset on onehold.reservations (shop_id, asset_id) where state = 'held';
+-- An asset's history: what stands in the way of its removal.
+create index reservations_by_asset on onehold.reservations (shop_id, asset_id) where asset_id is not null;
 create index holds_by_deadline on onehold.reservations (shop_id, expires_at) where state = 'held';
 
 create table onehold.bindings (
@@ -46,6 +48,7 @@ create table onehold.bindings (
     constraint one_binding_per_reservation unique (shop_id, reservation_id)
 );
 
+create index bindings_by_asset on onehold.bindings (shop_id, asset_id);
 create unique index one_active_binding_per_asset on onehold.bindings (shop_id, asset_id) where ended_at is null;
 
 -- Gives the asset an owner, or says that it has another. The update is a compare-and-set on one row, so

@@ -51,7 +51,7 @@ $$;
 -- of the key: a job of an earlier stage may be ending at this very moment, and must not swallow this one.
 create function onehold.enqueue_payments(p_shop int, p_order uuid, p_stage text) returns void
 language sql volatile as $$
-    select onehold.enqueue_job('convert', e.provider || ':' || e.event_id || ':' || p_stage,
+    select onehold.enqueue_job('convert', e.shop_id || ':' || e.provider || ':' || e.event_id || ':' || p_stage,
         jsonb_build_object('v', 1, 'shop', p_shop, 'provider', e.provider, 'event', e.event_id), 20)
     from onehold.orders o
     join onehold.payment_events e
