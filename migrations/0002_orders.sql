@@ -37,11 +37,17 @@ create table onehold.order_lines (
     shop_id int not null,
     order_id uuid not null,
     line smallint not null,
-    -- The line's requirements, normalised: {"category", "locations", "vendor", "attributes"}.
+    -- An asset line's requirements, normalised: {"category", "locations", "vendor", "attributes"}.
     asset jsonb,
+    -- A stock line's: units of one SKU, from these locations in order of preference (null: from any), and
+    -- whether several may fill it together.
+    sku text,
+    locations text[],
+    split boolean not null default false,
     quantity int not null,
     primary key (shop_id, order_id, line),
     foreign key (shop_id, order_id) references onehold.orders (shop_id, id) on delete cascade,
+    constraint a_line_wants_an_asset_or_a_sku check ((asset is null) <> (sku is null)),
     constraint quantity_is_positive check (quantity between 1 and 10000)
 );
 

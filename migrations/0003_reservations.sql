@@ -31,6 +31,8 @@ create table onehold.reservations (
 );
 
 create unique index one_hold_per_asset on onehold.reservations (shop_id, asset_id) where state = 'held';
+-- An asset's history: what stands in the way of its removal.
+create index reservations_by_asset on onehold.reservations (shop_id, asset_id) where asset_id is not null;
 create index holds_by_deadline on onehold.reservations (shop_id, expires_at) where state = 'held';
 
 create table onehold.bindings (
@@ -46,6 +48,7 @@ create table onehold.bindings (
     constraint one_binding_per_reservation unique (shop_id, reservation_id)
 );
 
+create index bindings_by_asset on onehold.bindings (shop_id, asset_id);
 create unique index one_active_binding_per_asset on onehold.bindings (shop_id, asset_id) where ended_at is null;
 
 -- Gives the asset an owner, or says that it has another. The update is a compare-and-set on one row, so
@@ -186,57 +189,3 @@ $$;
 create trigger owners_move_with_holds_and_bindings before update of owner_id on onehold.assets
     for each row when (new.owner_id is distinct from old.owner_id)
     execute function onehold.guard_owner();
-
--- Expires those of the given orders that have a lapsed hold; the caller has locked them. An order lapses
--- whole. Gives the orders that were expired.
-create function onehold.expire_orders(p_shop int, p_orders uuid[], p_actor text) returns setof uuid
-language sql volatile as $$
-    with lapsed as (
-        -- A new statement, so a new snapshot: an extension that won the lock before us is seen.
-        select distinct order_id from onehold.reservations
-        where shop_id = p_shop and order_id = any (p_orders) and state = 'held' and expires_at <= clock_timestamp()
-    ), ended as (
-        update onehold.reservations r set state = 'expired'
-        from lapsed l
-        where r.shop_id = p_shop and r.order_id = l.order_id and r.state = 'held'
-        returning r.order_id, r.expires_at
-    ), marked as (
-        update onehold.orders o set status = 'expired'
-        from (select order_id, min(expires_at) as deadline, count(*) as holds from ended group by order_id) e
-        where o.shop_id = p_shop and o.id = e.order_id and o.status = 'reserved'
-        returning o.id, e.deadline, e.holds
-    ), told as (
-        insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
-        select p_shop, id, 'expired', p_actor, jsonb_build_object('deadline', deadline, 'holds', holds) from marked
-    )
-    select id from marked
-$$;
-
--- Cancels an order for a person: placed and reserved orders end, and their holds with them. A hold that has
--- lapsed by now expires instead: a lapse and a cancellation are different for ever. Gives what became of the
--- wish: done, unchanged, already_converted or no_such_order.
-create function onehold.end_by_cancelling(p_shop int, p_order uuid, p_actor text, p_reason text) returns text
-language plpgsql as $$
-declare
-    v_status text := (select status from onehold.orders where shop_id = p_shop and id = p_order for update);
-    v_holds bigint;
-begin
-    if v_status is null then
-        return 'no_such_order';
-    elsif v_status in ('converted', 'released') then
-        return 'already_converted';
-    elsif v_status not in ('placed', 'reserved') then
-        return 'unchanged';
-    end if;
-    if exists (select from onehold.expire_orders(p_shop, array[p_order], p_actor)) then
-        return 'unchanged';
-    end if;
-    update onehold.reservations set state = 'cancelled'
-    where shop_id = p_shop and order_id = p_order and state = 'held';
-    get diagnostics v_holds = row_count;
-    update onehold.orders set status = 'cancelled' where shop_id = p_shop and id = p_order;
-    insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
-    values (p_shop, p_order, 'cancelled', p_actor, jsonb_build_object('reason', p_reason, 'holds', v_holds));
-    return 'done';
-end
-$$;

@@ -32,8 +32,11 @@ begin
     end if;
     outcome := 'placed';
 
-    insert into onehold.order_lines (shop_id, order_id, line, asset, quantity)
-    select p_shop, store_order.order_id, l.n, l.spec->'asset', coalesce((l.spec->>'quantity')::numeric::int, 1)
+    insert into onehold.order_lines (shop_id, order_id, line, asset, sku, locations, split, quantity)
+    select p_shop, store_order.order_id, l.n, l.spec->'asset', l.spec->>'sku',
+           case when jsonb_typeof(l.spec->'locations') = 'array'
+                then array(select jsonb_array_elements_text(l.spec->'locations')) end,
+           coalesce((l.spec->>'split')::boolean, false), coalesce((l.spec->>'quantity')::numeric::int, 1)
     from jsonb_array_elements(p_lines) with ordinality l (spec, n);
 
     insert into onehold.order_events (shop_id, order_id, kind, actor)
@@ -51,7 +54,7 @@ $$;
 -- of the key: a job of an earlier stage may be ending at this very moment, and must not swallow this one.
 create function onehold.enqueue_payments(p_shop int, p_order uuid, p_stage text) returns void
 language sql volatile as $$
-    select onehold.enqueue_job('convert', e.provider || ':' || e.event_id || ':' || p_stage,
+    select onehold.enqueue_job('convert', e.shop_id || ':' || e.provider || ':' || e.event_id || ':' || p_stage,
         jsonb_build_object('v', 1, 'shop', p_shop, 'provider', e.provider, 'event', e.event_id), 20)
     from onehold.orders o
     join onehold.payment_events e

@@ -45,6 +45,24 @@ as $$
     from jsonb_object_keys(p) k where k <> all (p_known)
 $$;
 
+-- Every fault of the locations of a line or requirement that stands at `p_at`.
+create function onehold.location_faults(p jsonb, p_at text) returns table (pointer text, detail text)
+language plpgsql immutable parallel safe
+as $$
+begin
+    if not p ? 'locations' then
+        return;
+    elsif jsonb_typeof(p->'locations') <> 'array' or jsonb_array_length(p->'locations') not between 1 and 100 then
+        return query select p_at || '/locations', 'must be an array of 1 to 100 locations';
+    else
+        return query
+            select p_at || '/locations/' || (l.n - 1), onehold.text_fault(l.name, 200)
+            from jsonb_array_elements(p->'locations') with ordinality l (name, n)
+            where onehold.text_fault(l.name, 200) is not null;
+    end if;
+end
+$$;
+
 -- Every fault of an asset requirement that stands at `p_at` in a body.
 create function onehold.requirement_faults(p jsonb, p_at text) returns table (pointer text, detail text)
 language plpgsql immutable parallel safe
@@ -58,19 +76,11 @@ begin
     return query
         select p_at || '/' || f.field, f.fault from (values
             ('category', case when p ? 'category' then onehold.text_fault(p->'category', 200) else 'is required' end),
-            ('vendor', case when p ? 'vendor' then onehold.text_fault(p->'vendor', 200) end),
-            ('locations', case when p ? 'locations' and (jsonb_typeof(p->'locations') <> 'array'
-                or jsonb_array_length(p->'locations') not between 1 and 100)
-                then 'must be an array of 1 to 100 locations' end),
+            ('vendor', onehold.text_fault(nullif(p->'vendor', 'null'), 200)),
             ('attributes', case when p ? 'attributes' and jsonb_typeof(p->'attributes') <> 'object'
                 then 'must be an object' end)
         ) f (field, fault) where f.fault is not null;
-    if jsonb_typeof(p->'locations') = 'array' then
-        return query
-            select p_at || '/locations/' || (l.n - 1), onehold.text_fault(l.name, 200)
-            from jsonb_array_elements(p->'locations') with ordinality l (name, n)
-            where onehold.text_fault(l.name, 200) is not null;
-    end if;
+    return query select * from onehold.location_faults(p, p_at);
     if jsonb_typeof(p->'attributes') = 'object' then
         return query
             select p_at || '/attributes/' || replace(replace(a.name, '~', '~0'), '/', '~1'),
@@ -103,8 +113,8 @@ begin
             ('lines', case when not p ? 'lines' then 'is required'
                            when jsonb_typeof(p->'lines') <> 'array' or jsonb_array_length(p->'lines') not between 1 and 100
                            then 'must be an array of 1 to 100 lines' end),
-            ('reference', case when p ? 'reference' then onehold.text_fault(p->'reference', 255) end),
-            ('buyer', case when p ? 'buyer' then onehold.text_fault(p->'buyer', 200) end),
+            ('reference', onehold.text_fault(nullif(p->'reference', 'null'), 255)),
+            ('buyer', onehold.text_fault(nullif(p->'buyer', 'null'), 200)),
             ('hold_seconds', case when p ? 'hold_seconds' then onehold.whole_fault(p->'hold_seconds', 1, 86400) end),
             ('wait_seconds', case when p ? 'wait_seconds' then onehold.whole_fault(p->'wait_seconds', 0, 86400) end),
             ('metadata', case when p ? 'metadata' and jsonb_typeof(p->'metadata') <> 'object' then 'must be an object' end),
@@ -145,6 +155,13 @@ begin
         return query select * from onehold.requirement_faults(p->'asset', p_at || '/asset');
     else
         return query select * from onehold.unknown_members(p, p_at, '{sku,locations,split,quantity}');
+        return query
+            select p_at || '/' || f.field, f.fault from (values
+                ('sku', onehold.text_fault(p->'sku', 200)),
+                ('split', case when p ? 'split' and jsonb_typeof(p->'split') <> 'boolean'
+                    then 'must be true or false' end)
+            ) f (field, fault) where f.fault is not null;
+        return query select * from onehold.location_faults(p, p_at);
     end if;
     if p ? 'quantity' then
         return query
@@ -154,21 +171,31 @@ begin
 end
 $$;
 
+create function onehold.clean_names(p jsonb) returns jsonb
+language sql immutable parallel safe
+as $$
+    select jsonb_agg(onehold.clean_name(name) order by n) from jsonb_array_elements_text(p) with ordinality x (name, n)
+$$;
+
 -- An order's lines with their names cleaned, as store_order wants them.
 create function onehold.clean_lines(p jsonb) returns jsonb
 language sql immutable parallel safe
 as $$
-    select jsonb_agg(jsonb_build_object(
-        'quantity', coalesce((l.line->>'quantity')::numeric::int, 1),
-        'asset', jsonb_strip_nulls(jsonb_build_object(
-            'category', onehold.clean_name(l.line#>>'{asset,category}'),
-            'vendor', onehold.clean_name(l.line#>>'{asset,vendor}'),
-            'locations', (select jsonb_agg(onehold.clean_name(name) order by n)
-                          from jsonb_array_elements_text(l.line#>'{asset,locations}') with ordinality x (name, n))))
-        -- Apart: a null inside a condition is a value.
-        || case when l.line->'asset' ? 'attributes'
-                then jsonb_build_object('attributes', l.line#>'{asset,attributes}') else '{}' end
-    ) order by l.n)
+    select jsonb_agg(
+        jsonb_build_object('quantity', coalesce((l.line->>'quantity')::numeric::int, 1))
+        || case when l.line ? 'sku' then jsonb_build_object(
+                'sku', onehold.clean_name(l.line->>'sku'),
+                'split', coalesce(l.line->'split', 'false'),
+                'locations', onehold.clean_names(l.line->'locations'))
+           else jsonb_build_object('asset', jsonb_strip_nulls(jsonb_build_object(
+                'category', onehold.clean_name(l.line#>>'{asset,category}'),
+                'vendor', onehold.clean_name(l.line#>>'{asset,vendor}'),
+                'locations', onehold.clean_names(l.line#>'{asset,locations}')))
+                -- Apart: a null inside a condition is a value.
+                || case when l.line->'asset' ? 'attributes'
+                        then jsonb_build_object('attributes', l.line#>'{asset,attributes}') else '{}' end)
+           end
+        order by l.n)
     from jsonb_array_elements(p) with ordinality l (line, n)
 $$;
 
@@ -192,9 +219,6 @@ begin
     from onehold.order_faults(body) f;
     if v_faults is not null then
         raise exception 'invalid_body: the body does not fit' using errcode = 'OH422', detail = v_faults::text;
-    end if;
-    if exists (select from jsonb_array_elements(body->'lines') l where l ? 'sku') then
-        raise exception 'not_yet_supported: stock lines come later' using errcode = 'OH422';
     end if;
     select * into v_stored
     from onehold.store_order(v_shop, idempotency_key, body, onehold.clean_lines(body->'lines'), 'sql');

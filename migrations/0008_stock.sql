@@ -7,12 +7,6 @@ alter table onehold.shops
     add column pool_bound int not null default 1000,
     add constraint pool_bound_is_sane check (pool_bound between 1 and 10000);
 
-alter table onehold.order_lines
-    add column sku text,
-    add column locations text[],
-    add column split boolean not null default false,
-    add constraint a_line_wants_an_asset_or_a_sku check ((asset is null) <> (sku is null));
-
 -- The ledger: append-only; its sum is on-hand, and on-hand is the truth.
 create table onehold.stock_movements (
     shop_id int not null references onehold.shops (id),
@@ -433,8 +427,9 @@ begin
 end
 $$;
 
--- As in 0003, and gives the units of stock back to their pools.
-create or replace function onehold.expire_orders(p_shop int, p_orders uuid[], p_actor text) returns setof uuid
+-- Expires those of the given orders that have a lapsed hold; the caller has locked them. An order lapses whole,
+-- and its units go back to their pools. Gives the orders that were expired.
+create function onehold.expire_orders(p_shop int, p_orders uuid[], p_actor text) returns setof uuid
 language plpgsql as $$
 declare
     v_expired uuid[];
@@ -480,8 +475,10 @@ begin
 end
 $$;
 
--- As in 0003, and gives the units of stock back.
-create or replace function onehold.end_by_cancelling(p_shop int, p_order uuid, p_actor text, p_reason text)
+-- Cancels an order for a person: placed and reserved orders end, and their holds with them. A hold that has
+-- lapsed by now expires instead: a lapse and a cancellation are different for ever. Gives what became of the
+-- wish: done, unchanged, already_converted or no_such_order.
+create function onehold.end_by_cancelling(p_shop int, p_order uuid, p_actor text, p_reason text)
 returns text
 language plpgsql as $$
 declare

@@ -1,5 +1,6 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
+mod http;
 mod queue_support;
 mod scene;
 mod served;
@@ -14,6 +15,12 @@ mod endings;
 mod fleet;
 mod guards;
 mod hostage;
+mod http_auth;
+mod http_body;
+mod http_endings;
+mod http_errors;
+mod http_orders;
+mod http_wait;
 mod migrations;
 mod payments_inbox;
 mod payments_webhooks;
@@ -27,3 +34,4 @@ mod queue_shutdown;
 mod server;
 mod sql_api;
 mod transactions;
+mod up;

@@ -68,7 +68,7 @@ async fn money_that_comes_before_the_reservation_waits_for_it() {
     assert_eq!(scene.number("select count(*) from onehold.payment_events where state = 'pending'").await, 1);
     assert_eq!(scene.reserve(id).await, Outcome::Reserved);
     // The reservation put the event's job into the queue, in its own transaction.
-    let job = "select count(*) from apalis.jobs where idempotency_key = 'standard:early:reserved'";
+    let job = "select count(*) from apalis.jobs where idempotency_key = '1:standard:early:reserved'";
     assert_eq!(scene.number(job).await, 1);
     assert_eq!(scene.apply("early").await, Applied::Converted);
 }
@@ -84,7 +84,7 @@ async fn money_that_comes_before_its_order_is_kept_and_applied_when_the_order_ap
     let body = json!({"reference": "R-7", "lines": [{"asset": {"category": "box"}, "quantity": 1}]});
     let id = scene.place("k", body).await;
     let jobs =
-        "select count(*) from apalis.jobs where idempotency_key in ('standard:one:placed', 'standard:two:placed')";
+        "select count(*) from apalis.jobs where idempotency_key in ('1:standard:one:placed', '1:standard:two:placed')";
     assert_eq!(scene.number(jobs).await, 2, "every event that waited got its job with the order");
     scene.reserve(id).await;
     assert_eq!(scene.apply("one").await, Applied::Converted);
@@ -97,7 +97,7 @@ async fn money_for_a_refused_order_is_owed_back_once() {
     let id = scene.place_one("k").await;
     assert_eq!(scene.pay(id, "early").await, Applied::Waits);
     assert!(matches!(scene.reserve(id).await, Outcome::Refused(r) if r.kind == Kind::Unavailable));
-    let job = "select count(*) from apalis.jobs where idempotency_key = 'standard:early:refused'";
+    let job = "select count(*) from apalis.jobs where idempotency_key = '1:standard:early:refused'";
     assert_eq!(scene.number(job).await, 1);
     assert_eq!(scene.apply("early").await, Applied::RefundDue);
     assert_eq!(scene.pay(id, "again").await, Applied::Unchanged);

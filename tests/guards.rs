@@ -116,11 +116,15 @@ async fn the_partial_indexes_hold_exactly_the_states_that_hold() {
     .unwrap();
     let holding: Vec<_> = State::all().filter(|s| s.holds()).map(State::code).collect();
     assert_eq!(holding, ["held"]);
-    let expected = "(state = 'held'::text)".to_owned();
+    // An index that speaks of states speaks of the holding ones, in these words.
+    let of_states: Vec<_> = predicates.iter().filter(|(_, predicate)| predicate.contains("state")).collect();
     assert_eq!(
-        predicates,
-        [("holds_by_deadline".to_owned(), expected.clone()), ("one_hold_per_asset".to_owned(), expected)]
+        of_states.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["holds_by_deadline", "one_hold_per_asset"]
     );
+    for (name, predicate) in of_states {
+        assert_eq!(predicate, "(state = 'held'::text)", "{name}");
+    }
 }
 
 /// Invariant 4, typed by hand.

@@ -54,7 +54,7 @@ async fn settle(
     // The database judges the deadline once more, at the very update. Where it passes between the look
     // above and the update, its refusal is an answer, not a fault.
     let mut savepoint = tx.begin().await?;
-    match sql::convert(&mut savepoint, shop_id, id).await {
+    match sql::convert(&mut savepoint, shop_id, id, actor).await {
         Ok(bound) if bound.held > 0 && bound.held == bound.bound => savepoint.commit().await?,
         Ok(bound) => {
             return Err(anyhow::anyhow!("{} of {} holds of order {id} were bound", bound.bound, bound.held).into());

@@ -64,13 +64,18 @@ pub(super) async fn lock_order(
     .await
 }
 
-/// How many holds there were and how many bindings were written for them.
+/// How many holds there were, and how many bindings and ledger movements were written for them.
 pub(super) struct Bound {
     pub(super) held: i64,
     pub(super) bound: i64,
 }
 
-pub(super) async fn convert(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<Bound, sqlx::Error> {
+pub(super) async fn convert(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    actor: &str,
+) -> Result<Bound, sqlx::Error> {
     // Two statements: a binding's guard must see its hold converted.
     let converted = sqlx::query_scalar!(
         "update onehold.reservations set state = 'converted'
@@ -81,8 +86,25 @@ pub(super) async fn convert(conn: &mut PgConnection, shop_id: i32, order: Uuid) 
     )
     .fetch_all(&mut *conn)
     .await?;
-    let bound = bind(conn, shop_id, &converted).await?;
+    let bound = bind(conn, shop_id, &converted).await? + sell(conn, shop_id, &converted, actor).await?;
     Ok(Bound { held: i64::try_from(converted.len()).unwrap_or(i64::MAX), bound })
+}
+
+/// Units of stock leave the ledger as their hold ends, so that what can be had stays the same.
+async fn sell(conn: &mut PgConnection, shop_id: i32, reservations: &[Uuid], actor: &str) -> Result<i64, sqlx::Error> {
+    let done = sqlx::query!(
+        "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference, actor)
+         select shop_id, sku, location, -quantity, 'sale', 'onehold:sale:' || id, $3
+         from onehold.reservations
+         where shop_id = $1 and id = any($2) and sku is not null
+         order by sku, location",
+        shop_id,
+        reservations,
+        actor
+    )
+    .execute(conn)
+    .await?;
+    Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
 async fn bind(conn: &mut PgConnection, shop_id: i32, reservations: &[Uuid]) -> Result<i64, sqlx::Error> {

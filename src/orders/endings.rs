@@ -98,7 +98,8 @@ pub async fn extend(db: &Db, shop_id: i32, id: Uuid, actor: &str, seconds: i32) 
     .await
 }
 
-/// Undoes a converted order: its bindings end and its assets become what `assets` says.
+/// Undoes a converted order: its bindings end, its assets become what `assets` says, and its units come back
+/// through the ledger.
 ///
 /// # Errors
 /// Faults of the database only.
@@ -119,7 +120,9 @@ pub async fn release(
                 return Ok(Verdict::Rollback(Ending::NotConverted));
             }
             let bindings = sql::end_bindings(&mut tx, shop_id, id, assets.status()).await?;
-            let detail = json!({ "reason": reason, "assets": assets.status(), "bindings": bindings });
+            let units = sql::return_units(&mut tx, shop_id, id, actor).await?;
+            reservations::give_back(&mut tx, shop_id, id).await?;
+            let detail = json!({ "reason": reason, "assets": assets.status(), "bindings": bindings, "units": units });
             sql::turn(&mut tx, shop_id, id, Status::Converted, Status::Released, actor, &detail).await?;
             Ok(Verdict::Commit(Ending::Done))
         })

@@ -40,12 +40,27 @@ pub struct Order {
 pub struct Line {
     /// Its number, from 1.
     pub line: i16,
-    /// What it asks for.
+    /// What it asks for, of an asset line.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub asset: Option<Value>,
+    /// What it asks for, of a stock line.
+    #[serde(flatten)]
+    pub stock: Option<StockLine>,
     /// How many.
     pub quantity: i32,
     /// What was reserved for it, ended reservations included.
     pub reservations: Vec<Reservation>,
+}
+
+/// What a stock line asks for.
+#[derive(Clone, Debug, Serialize)]
+pub struct StockLine {
+    /// The SKU.
+    pub sku: String,
+    /// Where it may come from, most preferred first; null: anywhere.
+    pub locations: Option<Vec<String>>,
+    /// Whether several locations may fill it together.
+    pub split: bool,
 }
 
 /// A reservation as the contract shows it.
@@ -56,7 +71,11 @@ pub struct Reservation {
     /// held, converted, expired or cancelled.
     pub state: String,
     /// The asset's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub asset: Option<String>,
+    /// The SKU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sku: Option<String>,
     /// Where it stands.
     pub location: String,
     /// How many.
@@ -146,6 +165,11 @@ async fn assemble(db: &Db, shop_id: i32, headers: Vec<sql::Header>) -> Result<Ve
             order.lines.push(Line {
                 line: line.line,
                 asset: line.asset.clone(),
+                stock: line.sku.clone().map(|sku| StockLine {
+                    sku,
+                    locations: line.locations.clone(),
+                    split: line.split,
+                }),
                 quantity: line.quantity,
                 reservations: reservations.iter().filter(mine).map(sql::ReservationRow::show).collect(),
             });

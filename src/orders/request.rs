@@ -24,24 +24,16 @@ const MOST_BUYER_CHARS: usize = 200;
 /// The most that can be paid, in the currency's minor unit: far above any price, far below 2^53.
 const MOST_AMOUNT: i64 = 1_000_000_000_000_000;
 
-/// Why a body is no order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rejected {
-    /// It does not fit; every fault is named.
-    Unfit(Vec<BodyFault>),
-    /// It fits, but these lines ask for what is not built yet.
-    NotYetSupported(Vec<BodyFault>),
-}
-
 /// Checks the body of an order (or of the question whether it could be had) and gives its lines,
-/// normalised: `[{"asset": {Requirement}, "quantity": n}, …]`.
+/// normalised: `[{"asset": {Requirement}, "quantity": n}, {"sku": …, "locations": […] or null, "split": bool,
+/// "quantity": n}, …]`.
 ///
 /// Null is as good as leaving a field out where answers show null (`reference`, `buyer`, `vendor`), and a
 /// fault everywhere else.
 ///
 /// # Errors
-/// What does not fit, and what is not built yet.
-pub fn check(body: &Value) -> Result<Value, Rejected> {
+/// What does not fit.
+pub fn check(body: &Value) -> Result<Value, Vec<BodyFault>> {
     const KNOWN: &[&str] = &["reference", "lines", "hold_seconds", "payment", "metadata", "buyer", "wait_seconds"];
     let mut faults = Faults::of(body);
     let mut lines = Vec::new();
@@ -51,21 +43,7 @@ pub fn check(body: &Value) -> Result<Value, Rejected> {
             lines = line::all(value, &fields.pointer("lines"), &mut faults);
         }
     }
-    let lines = faults.or(lines).map_err(Rejected::Unfit)?;
-    refuse_stock_lines(&lines)?;
-    Ok(lines.into())
-}
-
-/// Stock lines come later; until then this is the one place that refuses them, and the one to remove.
-fn refuse_stock_lines(lines: &[Value]) -> Result<(), Rejected> {
-    let stock = lines.iter().enumerate().filter(|(_, line)| line.get("sku").is_some());
-    let named: Vec<_> = stock
-        .map(|(n, _)| BodyFault {
-            pointer: format!("/lines/{n}"),
-            detail: "stock lines are not supported yet; asset lines are".to_owned(),
-        })
-        .collect();
-    if named.is_empty() { Ok(()) } else { Err(Rejected::NotYetSupported(named)) }
+    faults.or(lines.into())
 }
 
 fn check_header(fields: &Fields<'_>, faults: &mut Faults) {

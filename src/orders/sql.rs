@@ -128,13 +128,16 @@ pub(super) struct LineRow {
     pub(super) order_id: Uuid,
     pub(super) line: i16,
     pub(super) asset: Option<Value>,
+    pub(super) sku: Option<String>,
+    pub(super) locations: Option<Vec<String>>,
+    pub(super) split: bool,
     pub(super) quantity: i32,
 }
 
 pub(super) async fn lines(pool: &PgPool, shop_id: i32, ids: &[Uuid]) -> Result<Vec<LineRow>, sqlx::Error> {
     sqlx::query_as!(
         LineRow,
-        "select order_id, line, asset, quantity from onehold.order_lines
+        "select order_id, line, asset, sku, locations, split, quantity from onehold.order_lines
          where shop_id = $1 and order_id = any($2)
          order by order_id, line",
         shop_id,
@@ -151,6 +154,7 @@ pub(super) struct ReservationRow {
     id: Uuid,
     state: String,
     asset: Option<String>,
+    sku: Option<String>,
     location: String,
     quantity: i32,
     expires_at: DateTime<Utc>,
@@ -163,6 +167,7 @@ impl ReservationRow {
             id: self.id,
             state: self.state.clone(),
             asset: self.asset.clone(),
+            sku: self.sku.clone(),
             location: self.location.clone(),
             quantity: self.quantity,
             expires_at: self.expires_at,
@@ -178,7 +183,7 @@ pub(super) async fn reservations(
 ) -> Result<Vec<ReservationRow>, sqlx::Error> {
     sqlx::query_as!(
         ReservationRow,
-        r#"select r.order_id, r.line, r.id, r.state, a.key as "asset?", r.location, r.quantity, r.expires_at, r.reason
+        r#"select r.order_id, r.line, r.id, r.state, a.key as "asset?", r.sku, r.location, r.quantity, r.expires_at, r.reason
            from onehold.reservations r
            left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
            where r.shop_id = $1 and r.order_id = any($2)
@@ -312,4 +317,30 @@ pub(super) async fn end_bindings(
     .execute(conn)
     .await
     .map(|done| done.rows_affected())
+}
+
+/// Books the units of a converted order back into the ledger, once: a reservation is named once. Gives how
+/// many units.
+pub(super) async fn return_units(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    id: Uuid,
+    actor: &str,
+) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"with back as (
+               insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference, actor)
+               select shop_id, sku, location, quantity, 'release', 'onehold:release:' || id, $3
+               from onehold.reservations
+               where shop_id = $1 and order_id = $2 and state = 'converted' and sku is not null
+               order by sku, location
+               returning delta
+           )
+           select coalesce(sum(delta), 0)::bigint as "units!" from back"#,
+        shop_id,
+        id,
+        actor
+    )
+    .fetch_one(conn)
+    .await
 }

@@ -38,7 +38,18 @@ pub async fn lapsed(conn: &mut PgConnection, shop_id: i32, limit: i64) -> Result
 /// # Errors
 /// Faults of the database only.
 pub async fn cancel(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<u64, Fault> {
-    Ok(sql::cancel(conn, shop_id, order).await?)
+    let holds = sql::cancel(conn, shop_id, order).await?;
+    sql::give_back(conn, shop_id, order).await?;
+    Ok(holds)
+}
+
+/// Makes the units of an order whose reservations have ended sellable again: rows of their pools, up to the
+/// pools' bounds. The caller has ended them in this transaction.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn give_back(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<(), Fault> {
+    Ok(sql::give_back(conn, shop_id, order).await?)
 }
 
 /// How the live holds of an order stand at this instant, by the database's clock.

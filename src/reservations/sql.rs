@@ -54,9 +54,14 @@ pub(super) async fn cancel(conn: &mut PgConnection, shop_id: i32, order: Uuid) -
         shop_id,
         order
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await
     .map(|done| done.rows_affected())
+}
+
+/// Puts the units of an order's ended holds back into their pools, where there is room.
+pub(super) async fn give_back(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<(), sqlx::Error> {
+    sqlx::query!("select onehold.give_back($1, array[$2::uuid])", shop_id, order).execute(conn).await.map(|_| ())
 }
 
 /// How many holds an order has, and how many of them have lapsed.

@@ -57,12 +57,12 @@ pub(super) async fn requeue_payments(
                  and not exists (
                      select from apalis.jobs j
                      where j.job_type = 'convert'
-                       and j.idempotency_key = e.provider || ':' || e.event_id || ':requeue'
+                       and j.idempotency_key = $1::int || ':' || e.provider || ':' || e.event_id || ':requeue'
                        and j.status = 'Killed' and j.done_at > clock_timestamp() - interval '15 minutes')
                order by e.received_at
                limit $3
            )
-           select count(*) filter (where onehold.enqueue_job('convert', provider || ':' || event_id || ':requeue',
+           select count(*) filter (where onehold.enqueue_job('convert', $1::int || ':' || provider || ':' || event_id || ':requeue',
                       jsonb_build_object('v', 1, 'shop', $1::int, 'provider', provider, 'event', event_id), $2))
                       as "count!"
            from lost"#,

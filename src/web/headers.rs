@@ -84,9 +84,10 @@ mod tests {
         let of = |values: &[&[u8]]| key(&headers(IDEMPOTENCY_KEY, values)).ok();
         assert_eq!(of(&[b"cart 77/~"]).as_deref(), Some("cart 77/~"));
         assert!(of(&[&[b'x'; 255]]).is_some());
-        for bad in [&[][..], &[b""], &[&[b'x'; 256]], &[b"a\tb"], &["ä".as_bytes()], &[b"\xff"], &[b"a", b"a"]] {
-            assert_eq!(of(bad), None, "{bad:?}");
+        for bad in [&b""[..], &[b'x'; 256], b"a\tb", "ä".as_bytes(), b"\xff"] {
+            assert_eq!(of(&[bad]), None, "{bad:?}");
         }
+        assert_eq!((of(&[]), of(&[b"a", b"a"])), (None, None));
     }
 
     #[test]
@@ -98,8 +99,9 @@ mod tests {
         assert_eq!(of(&[b"respond-async", b"wait=8, wait=9"]), Some(8));
         assert_eq!(of(&[b"wait=31"]), Some(30));
         assert_eq!(of(&[b"wait=99999999999999999999999"]), Some(30));
-        for none in [&[][..], &[b"wait"], &[b"wait="], &[b"wait=-1"], &[b"wait=1.5"], &[b"waiting=3"], &[b"\xff"]] {
-            assert_eq!(of(none), None, "{none:?}");
+        assert_eq!(of(&[]), None);
+        for none in [&b"wait"[..], b"wait=", b"wait=-1", b"wait=1.5", b"waiting=3", b"\xff"] {
+            assert_eq!(of(&[none]), None, "{none:?}");
         }
     }
 }

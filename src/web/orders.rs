@@ -17,7 +17,7 @@ use super::paging::{Page, Paging};
 use super::problem::{Code, Problem};
 use super::wait::{order, until_decided};
 use crate::allocator;
-use crate::orders::request::{self, Rejected};
+use crate::orders::request;
 use crate::orders::{self, Filter, Order, Placed, Status};
 
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
@@ -67,12 +67,7 @@ fn header_value(text: &str) -> Option<HeaderValue> {
 }
 
 fn checked(body: &Value) -> Result<Value, Problem> {
-    request::check(body).map_err(|rejected| match rejected {
-        Rejected::Unfit(faults) => Problem::invalid_body(faults),
-        Rejected::NotYetSupported(faults) => {
-            Problem::new(Code::NotYetSupported, "the order has stock lines, which are not supported yet").errors(faults)
-        }
-    })
+    request::check(body).map_err(Problem::invalid_body)
 }
 
 async fn read(State(state): State<AppState>, caller: Authorised<Orders>, Id(id): Id) -> Result<Json<Order>, Problem> {

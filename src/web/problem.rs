@@ -79,8 +79,6 @@ codes! {
     InvalidBody = "invalid_body", UNPROCESSABLE_ENTITY, "The body does not fit";
     /// The key belongs to an order with another body.
     IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY, "The idempotency key was used with another body";
-    /// Understood, but not built yet.
-    NotYetSupported = "not_yet_supported", UNPROCESSABLE_ENTITY, "This is not supported yet";
     /// Our own mistake.
     Internal = "internal_error", INTERNAL_SERVER_ERROR, "Something went wrong here";
     /// The database could not be asked: try again.

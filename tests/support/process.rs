@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::task::JoinHandle;
 
 /// The executable `onehold` as built for this test run.
 pub(crate) fn binary() -> &'static Path {
@@ -21,19 +22,36 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) struct Running {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
+    errors: JoinHandle<String>,
 }
 
 impl Running {
-    /// Starts `command`; its standard output is read line by line, its errors are shown.
+    /// Starts `command`; its standard output is read line by line, its standard error at its end.
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        let mut pipe = child.stderr.take().unwrap();
+        // Read all the time: a full pipe would stop the process.
+        let errors = tokio::spawn(async move {
+            let mut said = Vec::new();
+            let _ = pipe.read_to_end(&mut said).await;
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        Self { child, lines, errors }
     }
 
-    /// Starts the executable with these arguments and this environment beside the caller's.
+    /// Starts the executable with these arguments, and no settings but those of `env` and the programs of
+    /// PostgreSQL that the tests use.
     pub(crate) fn onehold<'a>(args: &[&str], env: impl IntoIterator<Item = (&'a str, String)>) -> Self {
-        Self::start(Command::new(binary()).args(args).envs(env))
+        let mut command = Command::new(binary());
+        let foreign = |name: &str| name.starts_with("ONEHOLD_") && name != "ONEHOLD_PG_BIN";
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| foreign(name) || ["DATABASE_URL", "PORT", "RUST_LOG"].contains(&name)) {
+                command.env_remove(name);
+            }
+        }
+        Self::start(command.args(args).envs(env))
     }
 
     /// The first line of its standard output that begins with `prefix`, without it.
@@ -47,7 +65,7 @@ impl Running {
                     return rest.to_owned();
                 }
             }
-            panic!("the process ended without a line that begins with {prefix:?}")
+            panic!("the process ended without a line {prefix:?}: {}", (&mut self.errors).await.unwrap())
         };
         tokio::time::timeout(limit, search).await.unwrap_or_else(|_| panic!("no line {prefix:?} within {limit:?}"))
     }
@@ -62,12 +80,13 @@ impl Running {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid().try_into().unwrap()), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and gives its status and what it said to standard error.
     ///
     /// # Panics
     /// When `limit` is over.
-    pub(crate) async fn wait(&mut self, limit: Duration) -> ExitStatus {
-        tokio::time::timeout(limit, self.child.wait()).await.expect("the process must end in time").unwrap()
+    pub(crate) async fn end(mut self, limit: Duration) -> (ExitStatus, String) {
+        let end = async { (self.child.wait().await.unwrap(), (&mut self.errors).await.unwrap()) };
+        tokio::time::timeout(limit, end).await.expect("the process must end in time")
     }
 }
 

@@ -26,7 +26,6 @@ pub(super) struct Short {
 /// What one location had at that instant.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Place {
-    pub(super) location: String,
     pub(super) on_hand: i64,
     pub(super) held: i64,
     /// How much of that this very order holds by its other lines.

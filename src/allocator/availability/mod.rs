@@ -1,11 +1,13 @@
 //! Why assets can or cannot be had: for a refusal, counted over the whole category; for a question that
 //! promises nothing, asset by asset.
 
+mod sql;
+
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use super::refusal::{Count, Kind, Reason, Refusal};
-use super::sql;
+use super::sql::LockedOrder;
 use crate::db::{Db, Fault};
 use crate::stock::requirement::Requirement;
 
@@ -18,7 +20,7 @@ const CONTENDED_RETRY_SECONDS: i64 = 1;
 /// The refusal of a line that lacks `missing` assets, counted over all the assets of its category.
 pub(super) async fn explain(
     conn: &mut PgConnection,
-    order: &sql::LockedOrder,
+    order: &LockedOrder,
     line: i16,
     wanted: &Requirement,
     missing: i64,

@@ -1,0 +1,147 @@
+//! Statements that count and show why assets can or cannot be had.
+
+use serde_json::{Value, json};
+use sqlx::{PgConnection, PgPool};
+use uuid::Uuid;
+
+use crate::allocator::refusal::Reason;
+use crate::stock::requirement::Requirement;
+
+/// How many assets of a category each reason rules out, and what of those that fit is held.
+pub(super) struct Counts {
+    wrong_location: i64,
+    wrong_vendor: i64,
+    attribute_mismatch: i64,
+    not_ready: i64,
+    held: i64,
+    bound: i64,
+    /// Those that nothing rules out.
+    pub(super) free: i64,
+    /// Those that only another order's hold rules out.
+    pub(super) fitting_held: i64,
+    /// Until the first of those holds lapses.
+    pub(super) first_lapse_seconds: Option<i64>,
+}
+
+impl Counts {
+    pub(super) fn of(&self, reason: Reason) -> i64 {
+        match reason {
+            Reason::WrongLocation => self.wrong_location,
+            Reason::WrongVendor => self.wrong_vendor,
+            Reason::AttributeMismatch => self.attribute_mismatch,
+            Reason::NotReady => self.not_ready,
+            Reason::Held => self.held,
+            Reason::Bound => self.bound,
+            // Of stock, not of assets.
+            Reason::InsufficientStock => 0,
+        }
+    }
+}
+
+pub(super) async fn count_reasons(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    wanted: &Requirement,
+    attributes: &Value,
+) -> Result<Counts, sqlx::Error> {
+    sqlx::query_as!(
+        Counts,
+        r#"with facts as (
+               select $3::text[] is not null and a.location <> all($3) as wrong_location,
+                      $4::text is not null and a.vendor is distinct from $4 as wrong_vendor,
+                      $5::jsonb <> '{}' and not onehold.attributes_match(a.attributes, $5) as attribute_mismatch,
+                      a.status <> 'ready' or coalesce(a.available_from > clock_timestamp(), false) as not_ready,
+                      -- What this very order holds by now is no reason, and not free either.
+                      coalesce(r.state = 'held' and r.order_id = $6, false) as own,
+                      coalesce(r.state = 'held' and r.order_id <> $6 and r.expires_at > clock_timestamp(), false)
+                          as held,
+                      coalesce(r.state = 'converted', false) as bound,
+                      r.expires_at
+               from onehold.assets a
+               left join onehold.reservations r on r.shop_id = a.shop_id and r.id = a.owner_id
+               where a.shop_id = $1 and a.category = $2 and a.deleted_at is null
+           ), judged as (
+               select *, not (wrong_location or wrong_vendor or attribute_mismatch or not_ready or bound or own)
+                          as fits
+               from facts
+           )
+           select count(*) filter (where wrong_location) as "wrong_location!",
+                  count(*) filter (where wrong_vendor) as "wrong_vendor!",
+                  count(*) filter (where attribute_mismatch) as "attribute_mismatch!",
+                  count(*) filter (where not_ready) as "not_ready!",
+                  count(*) filter (where held) as "held!",
+                  count(*) filter (where bound) as "bound!",
+                  count(*) filter (where fits and not held) as "free!",
+                  count(*) filter (where fits and held) as "fitting_held!",
+                  ceil(extract(epoch from min(expires_at) filter (where fits and held) - clock_timestamp()))::bigint
+                      as first_lapse_seconds
+           from judged"#,
+        shop_id,
+        wanted.category,
+        wanted.locations.as_deref(),
+        wanted.vendor,
+        attributes,
+        order
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// What a question about availability sees of one line.
+pub(super) struct Seen {
+    pub(super) total: i64,
+    pub(super) available: i64,
+    pub(super) candidates: Vec<Value>,
+}
+
+pub(super) async fn inspect(
+    pool: &PgPool,
+    shop_id: i32,
+    wanted: &Requirement,
+    attributes: &Value,
+    offset: i64,
+    limit: i64,
+) -> Result<Seen, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"with facts as (
+               select a.key, a.rank, place.n,
+                      array_remove(array[
+                          case when $3::text[] is not null and place.n is null then 'wrong_location' end,
+                          case when $4::text is not null and a.vendor is distinct from $4 then 'wrong_vendor' end,
+                          case when $5::jsonb <> '{}' and not onehold.attributes_match(a.attributes, $5)
+                               then 'attribute_mismatch' end,
+                          case when a.status <> 'ready' or a.available_from > clock_timestamp()
+                               then 'not_ready' end,
+                          case when r.state = 'held' and r.expires_at > clock_timestamp() then 'held' end,
+                          case when r.state = 'converted' then 'bound' end
+                      ], null) as reasons
+               from onehold.assets a
+               left join onehold.reservations r on r.shop_id = a.shop_id and r.id = a.owner_id
+               left join lateral (select array_position($3::text[], a.location) as n) place on true
+               where a.shop_id = $1 and a.category = $2 and a.deleted_at is null
+           )
+           select key, reasons as "reasons!", count(*) over () as "total!",
+                  count(*) filter (where cardinality(reasons) = 0) over () as "available!"
+           from facts
+           order by cardinality(reasons) > 0, n nulls last, rank, key
+           offset $6 limit $7"#,
+        shop_id,
+        wanted.category,
+        wanted.locations.as_deref(),
+        wanted.vendor,
+        attributes,
+        offset,
+        limit
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(Seen {
+        total: rows.first().map_or(0, |r| r.total),
+        available: rows.first().map_or(0, |r| r.available),
+        candidates: rows
+            .into_iter()
+            .map(|r| json!({"asset": r.key, "eligible": r.reasons.is_empty(), "reasons": r.reasons}))
+            .collect(),
+    })
+}
