@@ -10,6 +10,7 @@ mod allocator;
 mod allocator_races;
 mod assets;
 mod assets_in_use;
+mod combiner;
 mod convert;
 mod endings;
 mod fleet;

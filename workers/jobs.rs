@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use onehold::allocator::{self, Outcome};
+use onehold::allocator::{Combiner, Outcome};
 use onehold::convert::{self, Applied};
 use onehold::db::Db;
 use onehold::queue::catalogue::{ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, RESERVE, ReserveOrder, Task};
@@ -14,24 +14,25 @@ use onehold::sweep;
 ///
 /// Safe to repeat: each of the works below is, and says so where it stands.
 pub(crate) fn handler(db: Db) -> Handler {
+    let combiner = Combiner::start(&db);
     Arc::new(move |delivery| {
-        let db = db.clone();
-        Box::pin(async move { run(&db, &delivery).await })
+        let (db, combiner) = (db.clone(), combiner.clone());
+        Box::pin(async move { run(&db, &combiner, &delivery).await })
     })
 }
 
-async fn run(db: &Db, delivery: &Delivery) -> Result<(), JobError> {
+async fn run(db: &Db, combiner: &Combiner, delivery: &Delivery) -> Result<(), JobError> {
     match delivery.queue {
-        q if q == RESERVE.name => reserve(db, decode(delivery)?).await,
+        q if q == RESERVE.name => reserve(combiner, decode(delivery)?).await,
         q if q == CONVERT.name => apply(db, decode(delivery)?).await,
         q if q == HOUSEKEEPING.name => keep_house(db, decode(delivery)?).await,
         other => Err(JobError::Dead(anyhow!("no work is known for the queue {other}"))),
     }
 }
 
-async fn reserve(db: &Db, job: ReserveOrder) -> Result<(), JobError> {
+async fn reserve(combiner: &Combiner, job: ReserveOrder) -> Result<(), JobError> {
     let began = std::time::Instant::now();
-    let outcome = allocator::run(db, job.shop, job.order).await?;
+    let outcome = combiner.run(job.shop, job.order).await?;
     let took_ms = began.elapsed().as_millis();
     match outcome {
         Outcome::Reserved => tracing::info!(shop = job.shop, order = %job.order, took_ms, "reserved"),

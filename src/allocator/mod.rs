@@ -6,6 +6,7 @@
 pub mod attempt;
 pub mod availability;
 pub mod candidates;
+mod combiner;
 mod line;
 pub mod refusal;
 mod sql;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 use crate::db::{Db, Fault, Verdict};
 use crate::queue::catalogue::CONVERT;
 pub use availability::availability;
+pub use combiner::Combiner;
 use line::{Filled, fill};
 pub use refusal::{Kind, Reason, Refusal};
 

@@ -254,33 +254,21 @@ pub(super) async fn refuse(
 }
 
 pub(super) async fn mark_reserved(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<(), sqlx::Error> {
-    let done = sqlx::query!(
-        "with reserved as (
-             update onehold.orders set status = 'reserved'
-             where shop_id = $1 and id = $2 and status = 'placed'
-             returning id
-         ), held as (
-             select r.line, r.slot, r.location, r.expires_at, r.reason, r.sku, r.quantity, a.key
-             from reserved
-             join onehold.reservations r on r.shop_id = $1 and r.order_id = reserved.id
-             left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
-         ), told as (
-             insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
-             select $1, reserved.id, 'reserved', 'worker', jsonb_build_object(
-                 'deadline', (select min(expires_at) from held),
-                 'reservations', (
-                     select jsonb_agg(jsonb_strip_nulls(jsonb_build_object('line', line, 'asset', key, 'sku', sku))
-                         || jsonb_build_object('location', location, 'quantity', quantity, 'reason', reason)
-                         order by line, slot)
-                     from held))
-             from reserved
-         )
-         -- A payment that came early can convert now.
-         select onehold.enqueue_payments($1, id, 'reserved') from reserved",
+    sqlx::query!("select onehold.mark_reserved($1, $2)", shop_id, order).execute(conn).await.map(|_| ())
+}
+
+/// What the quick way came to for each of the orders: reserved, decided or apart.
+pub(super) async fn reserve_batch(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    orders: &[Uuid],
+) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select order_id as "order_id!", outcome as "outcome!" from onehold.reserve_batch($1, $2)"#,
         shop_id,
-        order
+        orders
     )
     .fetch_all(conn)
     .await?;
-    expect_one(done.len() as u64)
+    Ok(rows.into_iter().map(|row| (row.order_id, row.outcome)).collect())
 }

@@ -16,7 +16,7 @@ pub struct Queue {
 }
 
 /// Orders that wait for their reservation.
-pub const RESERVE: Queue = Queue { name: "reserve", max_attempts: 20, concurrency: 16 };
+pub const RESERVE: Queue = Queue { name: "reserve", max_attempts: 20, concurrency: 64 };
 /// Payment events that wait to be applied.
 pub const CONVERT: Queue = Queue { name: "convert", max_attempts: 20, concurrency: 16 };
 /// The minutely work: sweep, re-enqueue, prune.
