@@ -42,3 +42,50 @@ pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
     tracing::error!(panic = said.unwrap_or("without words"), "a handler panicked");
     Problem::new(Code::Internal, "this is our mistake, not yours; it was logged").into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::body::{Body, Bytes};
+    use axum::http::Request;
+    use axum::routing::post;
+    use tower::ServiceExt as _;
+
+    use super::super::around;
+
+    /// A log in memory.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Case P4.
+    #[tokio::test]
+    async fn the_log_tells_of_a_request_nothing_that_a_client_sent() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        let _logging = tracing::subscriber::set_default(subscriber.with_writer(move || writer.clone()).finish());
+        let app = around(Router::new().route("/orders/{id}", post(async |_: Bytes| "well")));
+        for path in ["/orders/S3CRET?key=S3CRET", "/S3CRET"] {
+            let request =
+                Request::post(path).header("authorization", "Bearer S3CRET").header("stripe-signature", "S3CRET");
+            app.clone().oneshot(request.body(Body::from("S3CRET")).unwrap()).await.unwrap();
+        }
+        let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(told.contains("/orders/{id}") && told.contains("status=404"), "{told}");
+        assert!(!told.contains("S3CRET"), "{told}");
+    }
+}
