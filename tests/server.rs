@@ -143,7 +143,7 @@ async fn a_server_whose_owner_is_killed_is_stopped_and_its_data_served_again() {
     let mut owner = Running::start(&mut in_second_role(me, room.path()));
     let pid: u32 = owner.line("serves ", LIMIT).await.parse().unwrap();
     owner.signal(Signal::SIGKILL);
-    owner.end(LIMIT).await;
+    owner.wait(LIMIT).await;
     gone(pid).await;
     let server = start(room.path()).await;
     assert_eq!(text(&server, "select word from kept").await, "committed");

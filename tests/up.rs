@@ -48,8 +48,7 @@ async fn ctrl_c_and_sigterm_end_it_with_success_and_its_server_with_it() {
         let server = server_of(room.path());
         assert!(runs(server));
         fleet.signal(signal);
-        let (status, said) = fleet.end(LIMIT).await;
-        assert!(status.success(), "{said}");
+        assert!(fleet.wait(LIMIT).await.success(), "{}", fleet.errors().await);
         assert!(!runs(server), "the server must be gone before its owner is");
     }
 }
@@ -62,7 +61,7 @@ async fn killed_together_with_its_guard_it_finds_its_server_at_the_next_start() 
     let server = server_of(room.path());
     kill(Pid::from_raw(guard_of(fleet.pid())), Signal::SIGKILL).unwrap();
     fleet.signal(Signal::SIGKILL);
-    fleet.end(LIMIT).await;
+    fleet.wait(LIMIT).await;
     assert!(runs(server), "there must be a server to be found");
 
     let mut fleet = up(&room);
@@ -72,7 +71,7 @@ async fn killed_together_with_its_guard_it_finds_its_server_at_the_next_start() 
     // With its guard alive, the server goes by itself.
     let server = server_of(room.path());
     fleet.signal(Signal::SIGKILL);
-    fleet.end(LIMIT).await;
+    fleet.wait(LIMIT).await;
     eventually(LIMIT, || async { !runs(server) }).await;
 }
 
@@ -81,8 +80,9 @@ async fn two_on_one_data_directory_are_one_too_many() {
     let room = room();
     let mut first = up(&room);
     first.line("ready ", LIMIT).await;
-    let (status, said) = up(&room).end(LIMIT).await;
-    assert!(!status.success());
+    let mut second = up(&room);
+    assert!(!second.wait(LIMIT).await.success());
+    let said = second.errors().await;
     let root = room.path().canonicalize().unwrap();
     assert!(said.contains(&format!("process {}", first.pid())) && said.contains(root.to_str().unwrap()), "{said}");
     assert!(runs(server_of(room.path())), "the first one goes on");

@@ -7,6 +7,7 @@ pub(crate) mod process;
 pub(crate) mod waiting;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use onehold::db::Db;
@@ -19,6 +20,9 @@ pub(crate) use waiting::eventually;
 
 static HOST: OnceCell<Host> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(1);
+/// Databases whose tests are over; the next test drops them. Kept to the end, a few hundred databases are
+/// gigabytes.
+static FINISHED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Every test's pool comes out of the server's 200 connections.
 const CONNECTIONS: u32 = 10;
 
@@ -49,7 +53,8 @@ impl Host {
             Err(_) => Which::Ours(Box::new(Server::temporary(&std::env::temp_dir(), pg_bin()).await.unwrap())),
         };
         let host = Self { server, template: format!("t{}", std::process::id()) };
-        host.run(&format!("create database {}", host.template)).await;
+        let mut admin = PgConnection::connect(&host.url_of("postgres")).await.unwrap();
+        run(&mut admin, &format!("create database {}", host.template)).await;
         let db = Db::connect(&host.url_of(&host.template), 2).await.unwrap();
         onehold::db::migrate(&db, onehold::queue::migrations()).await.unwrap();
         // A template must have no visitors.
@@ -64,17 +69,36 @@ impl Host {
         }
     }
 
-    async fn run(&self, statement: &str) {
-        let mut conn = PgConnection::connect(&self.url_of("postgres")).await.unwrap();
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut conn).await.unwrap();
-        conn.close().await.unwrap();
-    }
-
     async fn create(&self, options: &str) -> String {
+        let mut admin = PgConnection::connect(&self.url_of("postgres")).await.unwrap();
+        let finished = std::mem::take(&mut *FINISHED.lock().unwrap());
+        for name in finished {
+            run(&mut admin, &format!("drop database if exists {name} with (force)")).await;
+        }
         let name = format!("{}_{}", self.template, NEXT.fetch_add(1, Ordering::Relaxed));
-        self.run(&format!("create database {name} {options}")).await;
+        run(&mut admin, &format!("create database {name} {options}")).await;
+        admin.close().await.unwrap();
+        // Each test has a runtime of its own, which drops its tasks when the test is over.
+        let until_the_test_is_over = InUse(name.clone());
+        tokio::spawn(async move {
+            let _database = until_the_test_is_over;
+            std::future::pending::<()>().await;
+        });
         self.url_of(&name)
     }
+}
+
+/// A database that a test works with.
+struct InUse(String);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        FINISHED.lock().unwrap().push(std::mem::take(&mut self.0));
+    }
+}
+
+async fn run(conn: &mut PgConnection, statement: &str) {
+    sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(conn).await.unwrap();
 }
 
 async fn host() -> &'static Host {

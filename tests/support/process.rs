@@ -65,7 +65,7 @@ impl Running {
                     return rest.to_owned();
                 }
             }
-            panic!("the process ended without a line {prefix:?}: {}", (&mut self.errors).await.unwrap())
+            panic!("the process ended without a line {prefix:?}: {}", self.errors().await)
         };
         tokio::time::timeout(limit, search).await.unwrap_or_else(|_| panic!("no line {prefix:?} within {limit:?}"))
     }
@@ -80,13 +80,17 @@ impl Running {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid().try_into().unwrap()), signal).unwrap();
     }
 
-    /// Waits for its end, and gives its status and what it said to standard error.
+    /// Waits for its end.
     ///
     /// # Panics
     /// When `limit` is over.
-    pub(crate) async fn end(mut self, limit: Duration) -> (ExitStatus, String) {
-        let end = async { (self.child.wait().await.unwrap(), (&mut self.errors).await.unwrap()) };
-        tokio::time::timeout(limit, end).await.expect("the process must end in time")
+    pub(crate) async fn wait(&mut self, limit: Duration) -> ExitStatus {
+        tokio::time::timeout(limit, self.child.wait()).await.expect("the process must end in time").unwrap()
+    }
+
+    /// What it has said to standard error; known when it has ended.
+    pub(crate) async fn errors(&mut self) -> String {
+        (&mut self.errors).await.unwrap()
     }
 }
 

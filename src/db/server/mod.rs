@@ -142,10 +142,12 @@ impl Server {
         self.url_of(USER)
     }
 
-    /// The URL of another database on this server.
+    /// The URL of another database on this server. The socket's directory stands where others have a host
+    /// name, its slashes escaped.
     #[must_use]
     pub fn url_of(&self, database: &str) -> String {
-        format!("postgres://{USER}@localhost:5432/{database}?host={}", self.layout.sockets.display())
+        let host = self.layout.sockets.to_string_lossy().replace('/', "%2F");
+        format!("postgres://{USER}@{host}:5432/{database}")
     }
 
     /// The data directory, absolute.
