@@ -10,7 +10,6 @@ use apalis_core::worker::ext::ack::Acknowledge;
 use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::execute::Failure;
@@ -51,7 +50,6 @@ pub(super) struct Ended {
 pub(super) struct Acknowledger {
     /// Bounded: while nothing can be written down, slots stay taken and nothing new is claimed.
     pub(super) ended: mpsc::Sender<Ended>,
-    pub(super) interrupt: CancellationToken,
 }
 
 impl Acknowledge<()> for Acknowledger {
@@ -67,15 +65,10 @@ impl Acknowledge<()> for Acknowledger {
             Some(failure) => failure.clone(),
             None => Failure::Again { text: error.to_string(), wait: None },
         });
-        let (ended, interrupt) = (self.ended.clone(), self.interrupt.clone());
+        let ended = self.ended.clone();
         Box::pin(async move {
-            if failure == Some(Failure::Interrupted) {
-                return Ok(());
-            }
-            tokio::select! {
-                _ = ended.send(Ended { execution: claim.execution.clone(), failure }) => {}
-                () = interrupt.cancelled() => {}
-            }
+            // Fails only when the process ends and has stopped writing.
+            let _ = ended.send(Ended { execution: claim.execution.clone(), failure }).await;
             Ok(())
         })
     }
@@ -128,7 +121,7 @@ fn endings(batch: &[Ended]) -> Endings {
         endings.dead.push(matches!(failure, Some(Failure::Dead { .. })));
         endings.waits.push(match failure {
             Some(Failure::Again { wait, .. }) => wait.map(|w| w.as_secs_f64()),
-            Some(Failure::Dead { .. } | Failure::Interrupted) | None => None,
+            Some(Failure::Dead { .. }) | None => None,
         });
     }
     endings

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use apalis_core::task::Task;
 use futures_util::future::BoxFuture;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
@@ -22,9 +21,6 @@ pub(super) enum Failure {
     /// Not to be tried again.
     #[error("{text}")]
     Dead { text: String },
-    /// The process ends: neither done nor failed.
-    #[error("interrupted by the end of the process")]
-    Interrupted,
 }
 
 impl From<JobError> for Failure {
@@ -43,7 +39,6 @@ pub(super) struct Executor {
     pub(super) handler: Handler,
     /// How long one execution may take.
     pub(super) limit: Duration,
-    pub(super) interrupt: CancellationToken,
 }
 
 impl tower::Service<Task<Delivery>> for Executor {
@@ -56,27 +51,17 @@ impl tower::Service<Task<Delivery>> for Executor {
     }
 
     fn call(&mut self, task: Task<Delivery>) -> Self::Future {
-        Box::pin(execute(self.handler.clone(), task.args, self.limit, self.interrupt.clone()))
+        Box::pin(execute(self.handler.clone(), task.args, self.limit))
     }
 }
 
-/// Runs `delivery` for at most `limit`, and gives up on it at once when `interrupt` is cancelled.
-async fn execute(
-    handler: Handler,
-    delivery: Delivery,
-    limit: Duration,
-    interrupt: CancellationToken,
-) -> Result<(), Failure> {
+/// Runs `delivery` for at most `limit`. Dropping the future ends it, as far as it lets itself be ended.
+async fn execute(handler: Handler, delivery: Delivery, limit: Duration) -> Result<(), Failure> {
     let span = tracing::info_span!("job", queue = delivery.queue, id = delivery.id, attempt = delivery.attempt);
     // A task of its own: a panic ends it and nothing else, and a handler that blocks holds up one thread.
     let running = tokio::spawn(async move { handler(delivery).await }.instrument(span));
     let mut running = AbortOnDropHandle::new(running);
-    let ended = tokio::select! {
-        biased;
-        ended = tokio::time::timeout(limit, &mut running) => ended,
-        () = interrupt.cancelled_owned() => return Err(Failure::Interrupted),
-    };
-    match ended {
+    match tokio::time::timeout(limit, &mut running).await {
         Ok(Ok(result)) => result.map_err(Failure::from),
         Ok(Err(join)) => {
             let text =

@@ -1,7 +1,6 @@
 //! One worker process: its parts put together, and ended in order.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use apalis_core::worker::builder::WorkerBuilder;
@@ -22,10 +21,10 @@ use crate::db::{Db, Notices};
 
 /// How many ended executions may wait to be written down before their slots stay taken.
 const MOST_UNACKNOWLEDGED: usize = 1_000;
-/// Interrupted jobs end at once; this is for the runtime to notice.
-const INTERRUPTED_WITHIN: Duration = Duration::from_secs(1);
 const BATCH: i64 = 1_000;
 const MOST_BATCHES: usize = 100;
+
+type Parts = JoinSet<anyhow::Result<()>>;
 
 /// Works on `queues` with `handler`, each with at most so many jobs at once, until `shutdown` is cancelled
 /// and what runs has ended: jobs may go on for [`Settings::grace`], then they go back to their queues
@@ -45,11 +44,10 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let names: Vec<Queue> = queues.iter().map(|(queue, _)| *queue).collect();
     let process = Arc::new(Process::new(db, &names, settings));
-    let interrupt = CancellationToken::new();
     let stop = shutdown.child_token();
     let (ended, endings) = mpsc::channel(MOST_UNACKNOWLEDGED);
-    let acknowledger = Acknowledger { ended, interrupt: interrupt.clone() };
-    let mut parts = JoinSet::new();
+    let acknowledger = Acknowledger { ended };
+    let (mut fetchers, mut workers) = (Parts::new(), Parts::new());
     for (line, (_, concurrency)) in process.lines.iter().zip(&queues) {
         let concurrency = usize::from(*concurrency).max(1);
         let (claims, incoming) = mpsc::channel(concurrency);
@@ -61,12 +59,11 @@ pub async fn run(
             claims,
             stop: stop.clone(),
         };
-        parts.spawn(fetcher.run());
+        fetchers.spawn(fetcher.run());
         let backend = Claims { incoming, acknowledger: acknowledger.clone(), settings };
-        let executor =
-            Executor { handler: Arc::clone(&handler), limit: settings.longest_run, interrupt: interrupt.clone() };
+        let executor = Executor { handler: Arc::clone(&handler), limit: settings.longest_run };
         let worker = WorkerBuilder::new(line.worker.as_str()).backend(backend).build(executor);
-        parts.spawn(async move { worker.run().await.context("apalis worker") });
+        workers.spawn(async move { worker.run().await.context("apalis worker") });
     }
     drop(acknowledger);
     let acks = AbortOnDropHandle::new(tokio::spawn(ack::run(Arc::clone(&process), endings)));
@@ -76,16 +73,16 @@ pub async fn run(
         // Asked to stop, the parts end too, and that is no fault.
         biased;
         () = shutdown.cancelled() => Ok(()),
-        part = parts.join_next(), if !parts.is_empty() => Err(too_early(part)),
+        part = fetchers.join_next(), if !fetchers.is_empty() => Err(too_early(part)),
+        part = workers.join_next(), if !workers.is_empty() => Err(too_early(part)),
         () = heart.ended() => Err(anyhow::anyhow!("the heartbeat has ended")),
     };
     stop.cancel();
-    if tokio::time::timeout(settings.grace, drain(&mut parts)).await.is_err() {
-        interrupt.cancel();
-        let _ = tokio::time::timeout(INTERRUPTED_WITHIN, drain(&mut parts)).await;
+    if tokio::time::timeout(settings.grace, drain(&mut workers)).await.is_err() {
+        workers.abort_all();
     }
-    parts.abort_all();
-    let closed = tokio::time::timeout(settings.closing, close(&process, acks, heart)).await;
+    let closing = close(&process, fetchers, workers, acks, heart);
+    let closed = tokio::time::timeout(settings.closing, closing).await;
     fault?;
     closed.context("the database did not take the jobs back in time; others will take them over")?
 }
@@ -98,16 +95,26 @@ fn too_early(part: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Err
     }
 }
 
-async fn drain(parts: &mut JoinSet<anyhow::Result<()>>) {
+async fn drain(parts: &mut Parts) {
     while let Some(part) = parts.join_next().await {
-        if !matches!(part, Ok(Ok(()))) {
+        let unfinished = part.as_ref().is_err_and(JoinError::is_cancelled);
+        if !unfinished && !matches!(part, Ok(Ok(()))) {
             tracing::error!(error = %too_early(Some(part)), "a part of the queue broke while it ended");
         }
     }
 }
 
 /// Writes down what has ended, hands back the rest, and leaves.
-async fn close(process: &Process, acks: AbortOnDropHandle<()>, heart: Heart) -> anyhow::Result<()> {
+async fn close(
+    process: &Process,
+    mut fetchers: Parts,
+    mut workers: Parts,
+    acks: AbortOnDropHandle<()>,
+    heart: Heart,
+) -> anyhow::Result<()> {
+    // A claim that is still on its way must have come before all that is ours is handed back.
+    drain(&mut fetchers).await;
+    drain(&mut workers).await;
     acks.await.context("acknowledgements")?;
     heart.stop().await;
     let workers = process.workers();

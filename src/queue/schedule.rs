@@ -10,6 +10,7 @@ use apalis_core::worker::builder::WorkerBuilder;
 use apalis_cron::{CronScheduler, Tick};
 use chrono::{DateTime, SecondsFormat, Timelike as _, Utc};
 use cron::Schedule;
+use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
@@ -30,32 +31,34 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// A schedule that does not parse. Nothing else: a database that is away costs ticks.
 pub async fn run(db: Db, every: &str, shutdown: CancellationToken) -> anyhow::Result<()> {
     let schedule = Schedule::from_str(every).with_context(|| format!("schedule {every:?}"))?;
-    let mut number = 0_u64;
-    loop {
-        // Once for all ticks that nobody was there for, and the same whoever comes first in this minute.
-        let now = Utc::now();
-        let minute = now.with_second(0).unwrap_or(now);
-        if shutdown.run_until_cancelled(try_tick(&db, minute)).await.is_none() {
-            return Ok(());
-        }
-        number += 1;
-        let ticking = db.clone();
-        let worker = WorkerBuilder::new(format!("scheduler-{number}"))
-            .backend(CronScheduler::new(schedule.clone()))
-            .build(move |tick: Tick<Utc>| {
-                let db = ticking.clone();
-                async move {
-                    if let Some(at) =
-                        i64::try_from(tick.get_timestamp()).ok().and_then(|s| DateTime::from_timestamp(s, 0))
-                    {
-                        try_tick(&db, at).await;
+    let ticking = || -> BoxFuture<'static, ()> {
+        let (db, schedule) = (db.clone(), schedule.clone());
+        Box::pin(async move {
+            // Once for all ticks that nobody was there for, and the same whoever comes first in this minute.
+            let now = Utc::now();
+            try_tick(&db, now.with_second(0).unwrap_or(now)).await;
+            let worker =
+                WorkerBuilder::new("scheduler").backend(CronScheduler::new(schedule)).build(move |tick: Tick<Utc>| {
+                    let db = db.clone();
+                    async move {
+                        let seconds = i64::try_from(tick.get_timestamp()).ok();
+                        if let Some(at) = seconds.and_then(|s| DateTime::from_timestamp(s, 0)) {
+                            try_tick(&db, at).await;
+                        }
                     }
-                }
-            });
-        let Some(ended) = shutdown.run_until_cancelled(worker.run()).await else {
-            return Ok(());
-        };
-        tracing::warn!(?ended, "the scheduler's worker has ended; starting another");
+                });
+            let ended = worker.run().await;
+            tracing::warn!(?ended, "the scheduler's worker has ended; starting another");
+        })
+    };
+    shutdown.run_until_cancelled(again_and_again(ticking)).await;
+    Ok(())
+}
+
+/// Runs what should never end, again whenever it does.
+async fn again_and_again(run: impl Fn() -> BoxFuture<'static, ()>) {
+    loop {
+        run().await;
         tokio::time::sleep(RESTART_PAUSE).await;
     }
 }
@@ -86,5 +89,26 @@ async fn try_tick(db: &Db, at: DateTime<Utc>) {
     };
     if tokio::time::timeout(LONGEST_TRY, trying).await.is_err() {
         tracing::warn!(%at, "a tick was given up; the next one does its work");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test]
+    async fn a_scheduler_that_ends_is_started_again() {
+        static STARTS: AtomicU32 = AtomicU32::new(0);
+        let (third, mut reached) = tokio::sync::mpsc::unbounded_channel();
+        let running = tokio::spawn(super::again_and_again(move || {
+            let third = third.clone();
+            Box::pin(async move {
+                if STARTS.fetch_add(1, Ordering::Relaxed) == 2 {
+                    third.send(()).unwrap();
+                }
+            })
+        }));
+        assert!(tokio::time::timeout(super::RESTART_PAUSE * 30, reached.recv()).await.is_ok());
+        running.abort();
     }
 }
