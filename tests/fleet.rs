@@ -44,10 +44,10 @@ async fn the_job_of_a_killed_worker_runs_again_within_15_seconds_and_its_attempt
     let scene = Scene::with_machines(2).await;
     let id = scene.place_one("k").await;
     let rival = stand_in_the_way(&scene, id).await;
-    let victim = worker(&scene.test.url);
+    let mut victim = worker(&scene.test.url);
     until_the_job_waits(&scene).await;
     victim.signal(Signal::SIGKILL);
-    victim.end(Duration::from_secs(5)).await;
+    victim.wait(Duration::from_secs(5)).await;
     let killed = Instant::now();
     rival.rollback().await.unwrap();
     let _other = worker(&scene.test.url);
@@ -64,13 +64,13 @@ async fn a_worker_that_is_asked_to_end_finishes_its_job_first() {
     let scene = Scene::with_machines(1).await;
     let id = scene.place_one("k").await;
     let rival = stand_in_the_way(&scene, id).await;
-    let asked = worker(&scene.test.url);
+    let mut asked = worker(&scene.test.url);
     until_the_job_waits(&scene).await;
     asked.signal(Signal::SIGTERM);
     // It no longer takes new work: this one is for the next worker.
     let next = scene.place_one("next").await;
     rival.rollback().await.unwrap();
-    assert!(asked.end(Duration::from_secs(10)).await.0.success());
+    assert!(asked.wait(Duration::from_secs(10)).await.success());
     assert_eq!(status(&scene, id).await, "reserved");
     assert_eq!(status(&scene, next).await, "placed");
     assert_eq!(scene.number("select count(*) from apalis.jobs where status = 'Done'").await, 1);
@@ -88,10 +88,10 @@ async fn a_job_that_outlasts_the_grace_goes_back_to_its_queue_uncharged() {
         ("RUST_LOG", "warn".to_owned()),
         ("ONEHOLD_GRACE_SECONDS", "0".to_owned()),
     ];
-    let asked = Running::onehold(&["worker", "reserve"], env);
+    let mut asked = Running::onehold(&["worker", "reserve"], env);
     until_the_job_waits(&scene).await;
     asked.signal(Signal::SIGTERM);
-    asked.end(Duration::from_secs(10)).await;
+    asked.wait(Duration::from_secs(10)).await;
     let back = "select count(*) from apalis.jobs where status = 'Pending' and attempts = 0 and lock_by is null";
     assert_eq!(scene.number(back).await, 1);
     rival.rollback().await.unwrap();
@@ -115,7 +115,7 @@ async fn a_worker_survives_a_restart_of_its_database_and_no_accepted_order_is_lo
     onehold::db::migrate(&db, queue::migrations()).await.unwrap();
     let scene = Scene { test: Database { db: db.clone(), url: url.clone() }, db };
     scene.add_machines(60).await;
-    let worker = worker(&url);
+    let mut worker = worker(&url);
     let mut accepted = Vec::new();
     for n in 0..20 {
         accepted.push(scene.place_one(&format!("before-{n}")).await);
@@ -136,7 +136,7 @@ async fn a_worker_survives_a_restart_of_its_database_and_no_accepted_order_is_lo
     assert_eq!(scene.number("select count(*) from onehold.orders where idempotency_key = 'while-down'").await, 0);
     scene.verify().await;
     worker.signal(Signal::SIGTERM);
-    assert!(worker.end(Duration::from_secs(15)).await.0.success(), "the same process, all the time");
+    assert!(worker.wait(Duration::from_secs(15)).await.success(), "the same process, all the time");
     server.stop().await.unwrap();
 }
 
@@ -146,7 +146,7 @@ async fn whatever_is_killed_whenever_every_order_is_answered_and_every_payment_a
     let scene = Scene::with_machines(30).await;
     let mut ids = Vec::new();
     for round in 0_u64..4 {
-        let worker = worker(&scene.test.url);
+        let mut worker = worker(&scene.test.url);
         for n in 0..10 {
             let id = scene.place_one(&format!("k-{round}-{n}")).await;
             scene.keep_event(&id.to_string(), &format!("evt-{round}-{n}"), "succeeded").await;
@@ -159,7 +159,7 @@ async fn whatever_is_killed_whenever_every_order_is_answered_and_every_payment_a
         let moment = async || scene.number(&decided).await >= target.min(i64::try_from(ids.len()).unwrap());
         eventually(Duration::from_secs(30), || async { moment().await }).await;
         worker.signal(Signal::SIGKILL);
-        worker.end(Duration::from_secs(5)).await;
+        worker.wait(Duration::from_secs(5)).await;
     }
     let _last = worker(&scene.test.url);
     // A payment whose order was decided while its job had no worker is found by the housekeeping.
