@@ -154,9 +154,9 @@ async fn whatever_is_killed_whenever_every_order_is_answered_and_every_payment_a
         }
         scene.run("select pg_notify('onehold_jobs', 'reserve')").await;
         // Each round a little later: at the start, among the claims, among the commits, near the end.
-        let decided = format!("select count(*) from onehold.orders where status <> 'placed'");
+        let decided = "select count(*) from onehold.orders where status <> 'placed'";
         let target = i64::try_from(round * 12).unwrap();
-        let moment = async || scene.number(&decided).await >= target.min(i64::try_from(ids.len()).unwrap());
+        let moment = async || scene.number(decided).await >= target.min(i64::try_from(ids.len()).unwrap());
         eventually(Duration::from_secs(30), || async { moment().await }).await;
         worker.signal(Signal::SIGKILL);
         worker.wait(Duration::from_secs(5)).await;

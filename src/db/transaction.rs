@@ -48,10 +48,10 @@ impl DerefMut for Tx<'_, '_> {
 
 impl Db {
     /// Runs `body` in one READ COMMITTED transaction called `name`, and again from its start when the
-    /// server reports a serialization failure (40001) or a deadlock (40P01), at most [`MOST_RUNS`]
+    /// server reports a serialization failure (40001) or a deadlock (40P01), at most six
     /// times with jitter between. `body` must therefore be repeatable.
     ///
-    /// ```ignore
+    /// ```text
     /// db.transaction("extend", |mut tx| Box::pin(async move { … Ok(Verdict::Commit(answer)) })).await
     /// ```
     ///
