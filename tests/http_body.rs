@@ -60,13 +60,30 @@ async fn every_fault_of_a_body_is_named() {
 }
 
 #[tokio::test]
-async fn a_stock_line_is_refused_by_its_own_name_until_it_can_be_sold() {
+async fn a_stock_line_has_fields_and_bounds_of_its_own() {
     let web = Web::start().await;
-    let body = json!({"lines": [{"asset": {"category": "box"}}, {"sku": "PSU-750", "quantity": 2}]});
-    let expected = (422, "not_yet_supported".to_owned(), vec!["/lines/1".to_owned()]);
-    assert_eq!(refused(&web, body.to_string()).await, expected);
-    let answer = send(web.post("/v1/availability").json(&body)).await;
-    assert_eq!(answer.problem(), (422, "not_yet_supported", vec!["/lines/1"]));
+    let line = |line: Value| json!({"lines": [{"asset": {"category": "box"}}, line]}).to_string();
+    for (bad, pointer) in [
+        (json!({"sku": "PSU-750", "quantity": 10_001}), "/lines/1/quantity"),
+        (json!({"sku": "PSU-750", "quantity": 0}), "/lines/1/quantity"),
+        (json!({"sku": " ", "quantity": 2}), "/lines/1/sku"),
+        (json!({"sku": "PSU-750", "split": "no"}), "/lines/1/split"),
+        (json!({"sku": "PSU-750", "locations": []}), "/lines/1/locations"),
+        (json!({"sku": "PSU-750", "vendor": "Dell"}), "/lines/1/vendor"),
+        (json!({"sku": "PSU-750", "asset": {"category": "box"}}), "/lines/1"),
+    ] {
+        let expected = (422, "invalid_body".to_owned(), vec![pointer.to_owned()]);
+        assert_eq!(refused(&web, line(bad)).await, expected);
+    }
+    // Case L2: a hundred of the largest lines are accepted, and their sum does not wrap.
+    let most = json!({"lines": vec![json!({"sku": "PSU-750 ", "quantity": 10_000}); 100]});
+    let answer = send(web.order("most", &most)).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let shown = &answer.body["lines"][99];
+    assert_eq!(
+        (&shown["sku"], &shown["quantity"], &shown["split"]),
+        (&json!("PSU-750"), &json!(10_000), &json!(false))
+    );
 }
 
 #[tokio::test]
