@@ -24,6 +24,7 @@ mod http_orders;
 mod http_wait;
 mod migrations;
 mod payments_inbox;
+mod payments_signing;
 mod payments_webhooks;
 mod plans;
 mod queue_catalogue;

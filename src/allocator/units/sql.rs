@@ -3,8 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::Short;
-use crate::allocator::sql::LockedOrder;
+use super::{LockedOrder, Short};
 
 /// A stock line of an order.
 pub(super) struct StockLine {
