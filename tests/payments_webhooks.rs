@@ -8,11 +8,10 @@ use onehold::shops::Shop;
 use reqwest::RequestBuilder;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
-use standardwebhooks::Webhook;
 use tokio::sync::Barrier;
 
 use crate::payments_signing::{
-    now, standard, standard_at, standard_event, stripe, stripe_event, stripe_header, stripe_signature,
+    now, standard, standard_at, standard_event, stripe, stripe_event, stripe_header,
 };
 use crate::served::{STANDARD_SECRETS, STRIPE_SECRETS, Served, answer, problem, shop_with_key};
 use crate::support::database;
