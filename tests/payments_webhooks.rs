@@ -10,9 +10,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
-use crate::payments_signing::{
-    now, standard, standard_at, standard_event, stripe, stripe_event, stripe_header,
-};
+use crate::payments_signing::{now, standard, standard_at, standard_event, stripe, stripe_event, stripe_header};
 use crate::served::{STANDARD_SECRETS, STRIPE_SECRETS, Served, answer, problem, shop_with_key};
 use crate::support::database;
 

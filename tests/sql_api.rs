@@ -1,5 +1,8 @@
 //! Placing and cancelling from SQL, inside a web app's own transaction.
 
+use std::collections::BTreeSet;
+
+use onehold::orders::request;
 use serde_json::{Value, json};
 use sqlx::types::Uuid;
 
@@ -79,4 +82,77 @@ async fn a_cancellation_from_sql_is_that_of_the_api() {
     assert_eq!(error.as_database_error().unwrap().code().unwrap(), "OH409");
     let error = scene.try_run(&cancel(Uuid::nil())).await.unwrap_err();
     assert_eq!(error.as_database_error().unwrap().code().unwrap(), "OH404");
+}
+
+/// Every body that HTTP refuses, SQL refuses at the same places; every body that HTTP takes, SQL takes with
+/// the same normalised lines.
+#[tokio::test]
+async fn http_and_sql_check_bodies_alike() {
+    let scene = Scene::with_machines(0).await;
+    let line = |line: Value| json!({"lines": [line]});
+    let asset = |asset: Value| json!({"lines": [{"asset": asset}]});
+    let mut bodies = vec![
+        json!([]),
+        json!("x"),
+        json!({}),
+        json!({"lines": []}),
+        json!({"lines": "x"}),
+        json!({"lines": [1, null, {}]}),
+        json!({"lines": vec![json!({"sku": "S"}); 101]}),
+        json!({"lines": [{"sku": "S"}], "unknown": 1, "a/b~c": 2}),
+        json!({"lines": [{"sku": "S"}], "reference": "", "buyer": 7, "hold_seconds": 0, "wait_seconds": 86401,
+               "metadata": [], "payment": {"amount": -1, "currency": "eur", "x": 1}}),
+        json!({"lines": [{"sku": "S"}], "reference": null, "buyer": null, "metadata": {"a": [1, {"b": null}]},
+               "payment": {"amount": 0, "currency": "EUR"}, "hold_seconds": 1e3, "wait_seconds": 0}),
+        json!({"lines": [{"sku": "S"}], "payment": {}, "hold_seconds": null, "metadata": null}),
+        json!({"lines": [{"sku": "S"}], "reference": "a\nb", "payment": 1}),
+        line(json!({"sku": "S", "asset": {"category": "c"}})),
+        line(json!({"sku": " S\u{3000}", "split": "yes", "locations": [], "quantity": 10001})),
+        line(json!({"sku": "Cafe\u{301}", "split": true, "locations": ["BER ", "FRA"], "quantity": 10000})),
+        line(json!({"sku": "", "unknown": true})),
+        line(json!({"sku": "a\tb", "locations": ["", 1]})),
+        asset(json!("c")),
+        asset(json!({})),
+        asset(json!({"category": 1, "vendor": null, "locations": "BER", "attributes": []})),
+        asset(json!({"category": "x".repeat(201), "vendor": "", "locations": vec!["B"; 101]})),
+        asset(json!({"category": "\u{a0}c ", "vendor": "é", "locations": ["BER"], "unknown": 1,
+                     "attributes": {"a": {}, "b": 1, "c": {"like": 1}, "d/~": {"in": 1}, "e": {"min": true}}})),
+        asset(json!({"category": "c", "attributes": {"a": {"eq": null}, "b": {"in": [1, "x", null]},
+                     "c": {"min": 1, "max": "z"}, "d": {"eq": {"k": [1]}}}})),
+    ];
+    for bad in [json!(0), json!(-5), json!(2_147_483_648_u64), json!(1.5), json!("2"), json!(null), json!(1e3)] {
+        bodies.push(line(json!({"asset": {"category": "c"}, "quantity": bad})));
+        bodies.push(line(json!({"sku": "S", "quantity": bad})));
+    }
+    for body in bodies {
+        let by_sql: Vec<String> = sqlx::query_scalar("select pointer from onehold.order_faults($1)")
+            .bind(&body)
+            .fetch_all(scene.db.pool())
+            .await
+            .unwrap();
+        let by_sql: BTreeSet<_> = by_sql.iter().map(|pointer| at_most_to_the_attribute(pointer)).collect();
+        match request::check(&body) {
+            Ok(lines) => {
+                assert!(by_sql.is_empty(), "{body}: {by_sql:?}");
+                let cleaned: Value = sqlx::query_scalar("select onehold.clean_lines($1)")
+                    .bind(&body["lines"])
+                    .fetch_one(scene.db.pool())
+                    .await
+                    .unwrap();
+                assert_eq!(cleaned, lines, "{body}");
+            }
+            Err(faults) => {
+                let by_http: BTreeSet<_> = faults.iter().map(|f| at_most_to_the_attribute(&f.pointer)).collect();
+                assert_eq!(by_sql, by_http, "{body}");
+            }
+        }
+    }
+}
+
+/// SQL names the attribute whose conditions do not fit, HTTP the condition in it.
+fn at_most_to_the_attribute(pointer: &str) -> String {
+    match pointer.split_once("/attributes/") {
+        Some((before, rest)) => format!("{before}/attributes/{}", rest.split('/').next().unwrap_or_default()),
+        None => pointer.to_owned(),
+    }
 }
