@@ -256,6 +256,8 @@ async fn a_worker_survives_a_database_that_hangs_up_again_and_again_and_loses_no
     })
     .await;
     assert!(worker.is_running());
+    // Not even its last words get lost.
+    hang_up(&mut admin, &name).await;
     worker.stop().await;
     assert_eq!(runs.lock().unwrap().len(), 200);
 }
