@@ -120,11 +120,13 @@ create trigger movements_make_on_hand after insert on onehold.stock_movements
     referencing new table as fresh
     for each statement execute function onehold.follow_movements();
 
--- What one pool has at this instant, as one statement sees it: on-hand, held, pooled.
+-- What one pool has at this instant, as one statement sees it: on-hand, held, pooled. Not in plain SQL, which would
+-- be planned anew at each call.
 create function onehold.pool_figures(
     p_shop int, p_sku text, p_location text, out on_hand bigint, out held bigint, out pooled bigint
 )
-language sql stable as $$
+language plpgsql stable as $$
+begin
     select
         coalesce((select rolled from onehold.stock_levels
                   where shop_id = p_shop and sku = p_sku and location = p_location), 0)
@@ -134,6 +136,8 @@ language sql stable as $$
                   where shop_id = p_shop and sku = p_sku and location = p_location and state = 'held'), 0),
         (select count(*) from onehold.pool_units
          where shop_id = p_shop and sku = p_sku and location = p_location)
+    into on_hand, held, pooled;
+end
 $$;
 
 -- The advisory lock of a pool: one refiller, adjuster or exact reservation at a time. Two pools that share a
@@ -144,18 +148,19 @@ as $$ select hashtextextended(p_shop || '/' || p_sku || '/' || p_location, 7) $$
 
 -- Takes up to n unit rows in that nobody has locked, so that they are sellable no more. Gives how many.
 create function onehold.take_in(p_shop int, p_sku text, p_location text, p_n bigint) returns bigint
-language sql as $$
-    with picked as materialized (
+language plpgsql as $$
+declare
+    v_units bigint[];
+begin
+    select array_agg(unit) into v_units from (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location
         order by unit limit p_n
-        for update skip locked
-    ), gone as (
-        delete from onehold.pool_units u using picked p
-        where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = p.unit
-        returning 1
-    )
-    select count(*) from gone
+        for update skip locked) picked;
+    delete from onehold.pool_units
+    where shop_id = p_shop and sku = p_sku and location = p_location and unit = any (v_units);
+    return coalesce(cardinality(v_units), 0);
+end
 $$;
 
 -- Puts units out up to the pool's bound, from what is neither held nor out. The caller holds the pool's lock,
@@ -176,17 +181,21 @@ declare
     v_bound int := (select pool_bound from onehold.shops where id = p_shop);
     v_put bigint;
     v_taken bigint := 0;
+    v_far bigint[];
 begin
     -- Stragglers far below the window would make every search pass over all that was sold above them: they
     -- go back to the rest, and are put out anew at the top.
-    delete from onehold.pool_units u
-    using onehold.stock_levels l
-    where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location
-      and u.ctid in (
-          select s.ctid from onehold.pool_units s
-          where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location
-            and s.unit < l.next_unit - 3 * v_bound
-          for update skip locked);
+    select array_agg(unit) into v_far from (
+        select unit from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location
+          and unit < (select next_unit - 3 * v_bound from onehold.stock_levels
+                      where shop_id = p_shop and sku = p_sku and location = p_location)
+        for update skip locked) far;
+    if v_far is not null then
+        -- By key: by ctid it would be a look at every pool of the installation.
+        delete from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location and unit = any (v_far);
+    end if;
     select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
     v_put := least(v.on_hand - v.held - v.pooled, v_bound - v.pooled);
     if v_put < 0 then
@@ -242,11 +251,15 @@ $$;
 -- Whether a refill would change something that matters: units to put out and fewer than half the bound out, or
 -- more out than the bound or the stock allows.
 create function onehold.needs_refill(p_shop int, p_sku text, p_location text) returns boolean
-language sql stable as $$
-    select (f.pooled * 2 < s.pool_bound and f.on_hand - f.held > f.pooled)
-           or f.pooled > least(s.pool_bound, greatest(f.on_hand - f.held, 0))
-    from onehold.shops s, onehold.pool_figures(p_shop, p_sku, p_location) f
-    where s.id = p_shop
+language plpgsql stable as $$
+declare
+    v_bound int := (select pool_bound from onehold.shops where id = p_shop);
+    v record;
+begin
+    select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
+    return (v.pooled * 2 < v_bound and v.on_hand - v.held > v.pooled)
+        or v.pooled > least(v_bound, greatest(v.on_hand - v.held, 0));
+end
 $$;
 
 -- Enqueues the job that refills a pool, once while it waits or runs. Called by buyers, so it waits for nobody: who
@@ -512,32 +525,36 @@ begin
 end
 $$;
 
--- Rolls up what of the ledger has been appended since. Passes over rows that somebody has locked. Gives how
--- many were rolled up.
+-- Rolls up what of the ledger has been appended since, at most p_limit movements. Passes over rows that somebody
+-- has locked. Gives how many were rolled up. One pool after the other, each by its key: this table is mostly empty
+-- and now and then holds a million rows that were imported, and a join planned for the one is hopeless for the other.
 create function onehold.roll_up(p_shop int, p_limit int) returns bigint
 language plpgsql as $$
 declare
-    v_count bigint;
+    v_pool record;
+    v_ids bigint[];
+    v_sum bigint;
+    v_count bigint := 0;
 begin
-    with picked as (
-        select ctid from onehold.stock_deltas where shop_id = p_shop
-        limit p_limit for update skip locked
-    ), gone as (
-        delete from onehold.stock_deltas d using picked s where d.ctid = s.ctid
-        returning d.sku, d.location, d.delta
-    ), summed as (
-        select sku, location, sum(delta) as delta, count(*) as n from gone group by sku, location
-    ), kept as (
+    for v_pool in
         -- In one order, as every one who locks several levels.
-        select l.sku, l.location from onehold.stock_levels l join summed s using (sku, location)
-        where l.shop_id = p_shop order by l.sku, l.location for update of l
-    ), rolled as (
-        update onehold.stock_levels l set rolled = l.rolled + s.delta
-        from summed s join kept k using (sku, location)
-        where l.shop_id = p_shop and l.sku = s.sku and l.location = s.location
-        returning s.n
-    )
-    select coalesce(sum(n), 0) into v_count from rolled;
+        select sku, location, count(*) as n from (
+            select sku, location from onehold.stock_deltas where shop_id = p_shop
+            order by sku, location, id limit p_limit) appended
+        group by sku, location order by sku, location
+    loop
+        select array_agg(id), sum(delta) into v_ids, v_sum from (
+            select id, delta from onehold.stock_deltas
+            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location
+            order by id limit v_pool.n for update skip locked) picked;
+        if v_ids is not null then
+            delete from onehold.stock_deltas
+            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location and id = any (v_ids);
+            update onehold.stock_levels set rolled = rolled + v_sum
+            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location;
+            v_count := v_count + cardinality(v_ids);
+        end if;
+    end loop;
     return v_count;
 end
 $$;
