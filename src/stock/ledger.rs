@@ -128,7 +128,7 @@ pub async fn roll_up(db: &Db, shop_id: i32) -> Result<u64, Fault> {
     for _ in 0..MOST_ROLL_UPS {
         let batch = sql::roll_up(db.pool(), shop_id, ROLL_UP_BATCH).await?;
         rolled += batch.unsigned_abs();
-        if batch < i64::from(ROLL_UP_BATCH) {
+        if batch == 0 {
             break;
         }
     }
