@@ -92,6 +92,22 @@ async fn rolling_up_ends_with_everything_and_leaves_what_others_have_locked() {
 }
 
 #[tokio::test]
+async fn six_at_once_roll_each_movement_up_once() {
+    let scene = stocked(1).await;
+    scene
+        .run(
+            "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference)
+             select 1, 'S' || n % 7, 'BER', 1, 'receipt', 'r' || n from generate_series(1, 12000) n",
+        )
+        .await;
+    let rolled = scene.at_once(vec![(); 6], |db, ()| async move { ledger::roll_up(&db, SHOP).await.unwrap() }).await;
+    let left = ledger::roll_up(&scene.db, SHOP).await.unwrap();
+    assert_eq!(rolled.iter().sum::<u64>() + left, 12_001, "{rolled:?}");
+    assert_eq!(scene.number("select sum(rolled)::bigint from onehold.stock_levels").await, 12_001);
+    scene.verify().await;
+}
+
+#[tokio::test]
 async fn a_movement_is_never_changed_or_removed_by_hand() {
     let scene = stocked(3).await;
     for statement in [
