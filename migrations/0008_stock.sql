@@ -152,13 +152,14 @@ language plpgsql as $$
 declare
     v_units bigint[];
 begin
-    select array_agg(unit) into v_units from (
+    select array_agg(unit order by unit) into v_units from (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location
         order by unit limit p_n
         for update skip locked) picked;
     delete from onehold.pool_units
-    where shop_id = p_shop and sku = p_sku and location = p_location and unit = any (v_units);
+    where shop_id = p_shop and sku = p_sku and location = p_location
+      and unit between v_units[1] and v_units[cardinality(v_units)] and unit = any (v_units);
     return coalesce(cardinality(v_units), 0);
 end
 $$;
@@ -185,7 +186,7 @@ declare
 begin
     -- Stragglers far below the window would make every search pass over all that was sold above them: they
     -- go back to the rest, and are put out anew at the top.
-    select array_agg(unit) into v_far from (
+    select array_agg(unit order by unit) into v_far from (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location
           and unit < (select next_unit - 3 * v_bound from onehold.stock_levels
@@ -194,7 +195,8 @@ begin
     if v_far is not null then
         -- By key: by ctid it would be a look at every pool of the installation.
         delete from onehold.pool_units
-        where shop_id = p_shop and sku = p_sku and location = p_location and unit = any (v_far);
+        where shop_id = p_shop and sku = p_sku and location = p_location
+          and unit between v_far[1] and v_far[cardinality(v_far)] and unit = any (v_far);
     end if;
     select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
     v_put := least(v.on_hand - v.held - v.pooled, v_bound - v.pooled);
@@ -318,7 +320,9 @@ end
 $$;
 
 -- Takes up to n units out of a pool and gives their numbers. The search begins anywhere among the units that
--- are left, so that buyers who come at once seldom meet, and goes round once.
+-- are left, so that buyers who come at once seldom meet, and goes round once. What was picked is deleted within the
+-- range that it spans: by a join or a list alone it would be looked for in the whole pool, wherever the statistics
+-- take pools for small.
 create function onehold.take_units(p_shop int, p_sku text, p_location text, p_n int) returns bigint[]
 language plpgsql as $$
 declare
@@ -340,8 +344,10 @@ begin
         order by unit limit p_n
         for update skip locked
     ), gone as (
-        delete from onehold.pool_units u using picked p
-        where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = p.unit
+        delete from onehold.pool_units u
+        where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location
+          and u.unit between (select min(unit) from picked) and (select max(unit) from picked)
+          and u.unit = any (array(select unit from picked))
         returning u.unit
     )
     select coalesce(array_agg(unit), '{}') into v_taken from gone;
@@ -352,8 +358,10 @@ begin
             order by unit desc limit p_n - cardinality(v_taken)
             for update skip locked
         ), gone as (
-            delete from onehold.pool_units u using picked p
-            where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = p.unit
+            delete from onehold.pool_units u
+            where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location
+              and u.unit between (select min(unit) from picked) and (select max(unit) from picked)
+              and u.unit = any (array(select unit from picked))
             returning u.unit
         )
         select coalesce(array_agg(unit), '{}') into v_more from gone;
@@ -543,13 +551,14 @@ begin
             order by sku, location, id limit p_limit) appended
         group by sku, location order by sku, location
     loop
-        select array_agg(id), sum(delta) into v_ids, v_sum from (
+        select array_agg(id order by id), sum(delta) into v_ids, v_sum from (
             select id, delta from onehold.stock_deltas
             where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location
             order by id limit v_pool.n for update skip locked) picked;
         if v_ids is not null then
             delete from onehold.stock_deltas
-            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location and id = any (v_ids);
+            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location
+              and id between v_ids[1] and v_ids[cardinality(v_ids)] and id = any (v_ids);
             update onehold.stock_levels set rolled = rolled + v_sum
             where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location;
             v_count := v_count + cardinality(v_ids);

@@ -108,6 +108,20 @@ async fn six_at_once_roll_each_movement_up_once() {
 }
 
 #[tokio::test]
+async fn taking_units_reads_those_and_not_the_pool_whatever_the_statistics_say() {
+    let scene = Scene::with_machines(0).await;
+    // As on the day of the first receipt, and as in a shop whose pools are mostly small.
+    scene.run("analyze onehold.pool_units").await;
+    receive(&scene, 5_000, "PO-1").await;
+    let mut conn = scene.db.pool().acquire().await.unwrap();
+    sqlx::raw_sql("begin; select onehold.take_units(1, 'PSU', 'BER', 3)").execute(&mut *conn).await.unwrap();
+    let read = "select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'onehold.pool_units'::regclass";
+    let read: i64 = sqlx::query_scalar(read).fetch_one(&mut *conn).await.unwrap();
+    assert!((3..=12).contains(&read), "{read} rows were read to take 3");
+    sqlx::raw_sql("rollback").execute(&mut *conn).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_movement_is_never_changed_or_removed_by_hand() {
     let scene = stocked(3).await;
     for statement in [
