@@ -35,5 +35,8 @@ mod queue_schedule;
 mod queue_shutdown;
 mod server;
 mod sql_api;
+mod stock_housekeeping;
+mod stock_ledger;
+mod stock_movements;
 mod transactions;
 mod up;
