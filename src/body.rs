@@ -58,8 +58,8 @@ pub enum Controls {
 /// # Errors
 /// What is wrong with it, as the end of a sentence that begins with what it is.
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| format!("is not UTF-8 from byte {} on", error.valid_up_to()))?;
+    let text =
+        std::str::from_utf8(bytes).map_err(|error| format!("is not UTF-8 from byte {} on", error.valid_up_to()))?;
     if text.is_empty() {
         return Err("is empty".to_owned());
     }

@@ -22,6 +22,7 @@ mod http_endings;
 mod http_errors;
 mod http_orders;
 mod http_wait;
+mod import;
 mod migrations;
 mod payments_inbox;
 mod payments_signing;

@@ -88,8 +88,7 @@ pub struct Counts {
 }
 
 impl Kind {
-    const UNKNOWN: &str =
-        "whether these are assets or stock is told by a field `key` or `sku`: have one of them, or give --assets or --stock";
+    const UNKNOWN: &str = "whether these are assets or stock is told by a field `key` or `sku`: have one of them, or give --assets or --stock";
 
     /// What rows with these fields are of.
     fn recognise(has: impl Fn(&str) -> bool) -> Option<Self> {

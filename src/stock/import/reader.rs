@@ -51,7 +51,8 @@ pub(super) fn start(
 ) -> io::Result<mpsc::Receiver<Piece>> {
     let (pieces, receiver) = mpsc::channel(PIECES);
     std::thread::Builder::new().name("import".to_owned()).spawn(move || {
-        let mut feed = Feed { pieces, kind, text: Vec::new(), count: 0, since: Instant::now(), bad: BadRows::default() };
+        let mut feed =
+            Feed { pieces, kind, text: Vec::new(), count: 0, since: Instant::now(), bad: BadRows::default() };
         let read = Source::new(reader).and_then(|source| match format {
             Format::Csv => read_csv(source, &mut feed),
             Format::Ndjson => read_ndjson(source, &mut feed),

@@ -22,8 +22,7 @@ impl Source {
         let mut first = Vec::with_capacity(MARK.len());
         reader.by_ref().take(MARK.len() as u64).read_to_end(&mut first)?;
         let bytes = if first == MARK { MARK.len() as u64 } else { 0 };
-        let rest: Box<dyn Read + Send> =
-            if bytes > 0 { reader } else { Box::new(Cursor::new(first).chain(reader)) };
+        let rest: Box<dyn Read + Send> = if bytes > 0 { reader } else { Box::new(Cursor::new(first).chain(reader)) };
         Ok(Self { reader: BufReader::with_capacity(BUFFER, rest), bytes, line: 1, before: 0 })
     }
 

@@ -2,7 +2,6 @@
 //! database does not have; the tests run every one of them.
 
 use sqlx::{PgConnection, PgExecutor, Row as _};
-use uuid::Uuid;
 
 use super::Kind;
 use super::bad::MOST_NAMED;
@@ -85,24 +84,24 @@ pub(super) async fn references_used(
     rows.iter().map(bad).collect()
 }
 
-/// Locks those of the import's pools that lack units, and gives their shortfalls.
-pub(super) async fn lock_shortfalls(tx: &mut PgConnection, shop_id: i32) -> Result<Vec<Uuid>, sqlx::Error> {
+/// Locks those of the import's pools that lack units, and gives them.
+pub(super) async fn lock_lacking(tx: &mut PgConnection, shop_id: i32) -> Result<Vec<Pool>, sqlx::Error> {
     let rows = sqlx::query(
         r#"
         with lacking as materialized (
             -- In one order, as everyone who locks several pools.
-            select id, sku, location from onehold.stock_shortfalls f
+            select sku, location from onehold.stock_shortfalls f
             where shop_id = $1 and cleared_at is null
               and exists (select from pg_temp.onehold_import s where s.sku = f.sku and s.location = f.location)
             order by sku, location
         )
-        select id, pg_advisory_xact_lock(onehold.pool_lock_key($1, sku, location)) from lacking
+        select sku, location, pg_advisory_xact_lock(onehold.pool_lock_key($1, sku, location)) from lacking
         "#,
     )
     .bind(shop_id)
     .fetch_all(tx)
     .await?;
-    rows.iter().map(|row| row.try_get("id")).collect()
+    rows.iter().map(|row| Ok(Pool { sku: row.try_get("sku")?, location: row.try_get("location")? })).collect()
 }
 
 /// Posts the movements that are not there yet, and gives how many those are. The ledger's trigger runs once.
@@ -122,20 +121,17 @@ pub(super) async fn post(tx: &mut PgConnection, shop_id: i32) -> Result<u64, sql
     .map(|done| done.rows_affected())
 }
 
-/// Writes into these shortfalls what is lacking now; what lacks nothing any more is cleared.
-pub(super) async fn settle_shortfalls(db: impl PgExecutor<'_>, shop_id: i32, ids: &[Uuid]) -> Result<(), sqlx::Error> {
+/// Refills these pools, whose locks this transaction has; that settles what they lacked.
+pub(super) async fn refill_locked(db: impl PgExecutor<'_>, shop_id: i32, pools: &[Pool]) -> Result<(), sqlx::Error> {
+    let (skus, locations) = names(pools);
     sqlx::query!(
-        r#"
-        update onehold.stock_shortfalls f
-        set cleared_at = case when p.held <= p.on_hand then clock_timestamp() end,
-            units = case when p.held <= p.on_hand then f.units else p.held - p.on_hand end
-        from onehold.stock_shortfalls s, onehold.pool_figures($1, s.sku, s.location) p
-        where s.shop_id = $1 and s.id = any ($2) and f.shop_id = $1 and f.id = s.id and f.cleared_at is null
-        "#,
+        r#"select count(onehold.refill_locked($1, p.sku, p.location)) as "looked_at!"
+           from unnest($2::text[], $3::text[]) p (sku, location)"#,
         shop_id,
-        ids
+        &skus as &[&str],
+        &locations as &[&str]
     )
-    .execute(db)
+    .fetch_one(db)
     .await
     .map(|_| ())
 }
@@ -151,8 +147,7 @@ pub(super) async fn pools(tx: &mut PgConnection, limit: i64) -> Result<Vec<Pool>
 
 /// Refills these pools where nobody else is at it.
 pub(super) async fn refill(db: impl PgExecutor<'_>, shop_id: i32, pools: &[Pool]) -> Result<(), sqlx::Error> {
-    let skus: Vec<&str> = pools.iter().map(|pool| pool.sku.as_str()).collect();
-    let locations: Vec<&str> = pools.iter().map(|pool| pool.location.as_str()).collect();
+    let (skus, locations) = names(pools);
     sqlx::query!(
         r#"select count(onehold.refill_if_free($1, p.sku, p.location)) as "looked_at!"
            from unnest($2::text[], $3::text[]) p (sku, location)"#,
@@ -286,6 +281,10 @@ pub(super) async fn all_as_described(tx: &mut PgConnection, shop_id: i32) -> Res
     .bind(shop_id)
     .fetch_one(tx)
     .await
+}
+
+fn names(pools: &[Pool]) -> (Vec<&str>, Vec<&str>) {
+    pools.iter().map(|pool| (pool.sku.as_str(), pool.location.as_str())).unzip()
 }
 
 fn most_named() -> i64 {

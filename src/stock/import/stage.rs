@@ -83,11 +83,11 @@ pub(super) async fn stock(tx: &mut PgConnection, shop_id: i32, bad: BadRows) -> 
         return Ok((Counts::default(), bad));
     }
     // Before anything is written: whoever posts a movement takes its pool's lock first, too.
-    let lacking = sql::lock_shortfalls(tx, shop_id).await?;
+    let lacking = sql::lock_lacking(tx, shop_id).await?;
     let new = sql::post(tx, shop_id).await?;
     // Somebody may have posted one of the references since; then it is there, and may be another movement.
     let bad = counted(sql::references_used(tx, shop_id).await?);
-    sql::settle_shortfalls(tx, shop_id, &lacking).await?;
+    sql::refill_locked(tx, shop_id, &lacking).await?;
     Ok((Counts { new, ..Counts::default() }, bad))
 }
 
