@@ -16,6 +16,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use sqlx::ConnectOptions as _;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, timeout_at};
 
@@ -28,6 +29,8 @@ pub use self::bad::{BadRow, BadRows, MOST_NAMED};
 const MOST_SILENCE: Duration = Duration::from_secs(60);
 /// How long it may be open while rows come in.
 const MOST_READING: Duration = Duration::from_secs(30 * 60);
+/// One for the transaction; and as many as the handle needs beside.
+const CONNECTIONS: u32 = 2;
 /// How many pools are refilled at the end; the others are when they are needed.
 const MOST_REFILLS: i64 = 1_000;
 
@@ -128,6 +131,7 @@ pub async fn import(
         Some(Piece::End(_)) => return Ok(Imported::Done(Counts::default())),
         other => return Err(unreadable(other)),
     };
+    let db = &patient(db).await?;
     let kind = first.kind;
     let input = Mutex::new(Some(Input { first, pieces, told: &mut told }));
     let input = &input;
@@ -148,6 +152,11 @@ pub async fn import(
         stage::refill(db, shop_id, &pools).await;
     }
     Ok(imported)
+}
+
+/// A handle of its own: statements over a million rows take long, and that is nothing to be warned of.
+async fn patient(db: &Db) -> Result<Db, Fault> {
+    Ok(Db::connect_with(db.options().clone().disable_statement_logging(), CONNECTIONS).await?)
 }
 
 /// The whole transaction.
