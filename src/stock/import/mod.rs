@@ -180,7 +180,7 @@ async fn whole(
     }
     let pools = match kind {
         Kind::Assets => Vec::new(),
-        Kind::Stock => sql::pools(tx, MOST_REFILLS).await?,
+        Kind::Stock => sql::pools(tx, shop_id, MOST_REFILLS).await?,
     };
     Ok(Verdict::Commit((Imported::Done(Counts { rows, ..counts }), pools)))
 }

@@ -84,26 +84,6 @@ pub(super) async fn references_used(
     rows.iter().map(bad).collect()
 }
 
-/// Locks those of the import's pools that lack units, and gives them.
-pub(super) async fn lock_lacking(tx: &mut PgConnection, shop_id: i32) -> Result<Vec<Pool>, sqlx::Error> {
-    let rows = sqlx::query(
-        r#"
-        with lacking as materialized (
-            -- In one order, as everyone who locks several pools.
-            select sku, location from onehold.stock_shortfalls f
-            where shop_id = $1 and cleared_at is null
-              and exists (select from pg_temp.onehold_import s where s.sku = f.sku and s.location = f.location)
-            order by sku, location
-        )
-        select sku, location, pg_advisory_xact_lock(onehold.pool_lock_key($1, sku, location)) from lacking
-        "#,
-    )
-    .bind(shop_id)
-    .fetch_all(tx)
-    .await?;
-    rows.iter().map(|row| Ok(Pool { sku: row.try_get("sku")?, location: row.try_get("location")? })).collect()
-}
-
 /// Posts the movements that are not there yet, and gives how many those are. The ledger's trigger runs once.
 pub(super) async fn post(tx: &mut PgConnection, shop_id: i32) -> Result<u64, sqlx::Error> {
     sqlx::query(
@@ -121,33 +101,27 @@ pub(super) async fn post(tx: &mut PgConnection, shop_id: i32) -> Result<u64, sql
     .map(|done| done.rows_affected())
 }
 
-/// Refills these pools, whose locks this transaction has; that settles what they lacked.
-pub(super) async fn refill_locked(db: impl PgExecutor<'_>, shop_id: i32, pools: &[Pool]) -> Result<(), sqlx::Error> {
-    let (skus, locations) = names(pools);
-    sqlx::query!(
-        r#"select count(onehold.refill_locked($1, p.sku, p.location)) as "looked_at!"
-           from unnest($2::text[], $3::text[]) p (sku, location)"#,
-        shop_id,
-        &skus as &[&str],
-        &locations as &[&str]
+/// Some of the pools that the import adds to; first those that lack units, as a refill settles that.
+pub(super) async fn pools(tx: &mut PgConnection, shop_id: i32, limit: i64) -> Result<Vec<Pool>, sqlx::Error> {
+    let rows = sqlx::query(
+        r#"
+        select p.sku, p.location from (select distinct sku, location from pg_temp.onehold_import) p
+        left join onehold.stock_shortfalls f
+          on f.shop_id = $1 and f.sku = p.sku and f.location = p.location and f.cleared_at is null
+        order by f.id is null, p.sku, p.location limit $2
+        "#,
     )
-    .fetch_one(db)
-    .await
-    .map(|_| ())
-}
-
-/// Some of the pools that the import adds to.
-pub(super) async fn pools(tx: &mut PgConnection, limit: i64) -> Result<Vec<Pool>, sqlx::Error> {
-    let rows = sqlx::query("select distinct sku, location from pg_temp.onehold_import order by sku, location limit $1")
-        .bind(limit)
-        .fetch_all(tx)
-        .await?;
+    .bind(shop_id)
+    .bind(limit)
+    .fetch_all(tx)
+    .await?;
     rows.iter().map(|row| Ok(Pool { sku: row.try_get("sku")?, location: row.try_get("location")? })).collect()
 }
 
 /// Refills these pools where nobody else is at it.
 pub(super) async fn refill(db: impl PgExecutor<'_>, shop_id: i32, pools: &[Pool]) -> Result<(), sqlx::Error> {
-    let (skus, locations) = names(pools);
+    let (skus, locations): (Vec<&str>, Vec<&str>) =
+        pools.iter().map(|pool| (pool.sku.as_str(), pool.location.as_str())).unzip();
     sqlx::query!(
         r#"select count(onehold.refill_if_free($1, p.sku, p.location)) as "looked_at!"
            from unnest($2::text[], $3::text[]) p (sku, location)"#,
@@ -281,10 +255,6 @@ pub(super) async fn all_as_described(tx: &mut PgConnection, shop_id: i32) -> Res
     .bind(shop_id)
     .fetch_one(tx)
     .await
-}
-
-fn names(pools: &[Pool]) -> (Vec<&str>, Vec<&str>) {
-    pools.iter().map(|pool| (pool.sku.as_str(), pool.location.as_str())).unzip()
 }
 
 fn most_named() -> i64 {

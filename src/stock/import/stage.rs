@@ -82,12 +82,11 @@ pub(super) async fn stock(tx: &mut PgConnection, shop_id: i32, bad: BadRows) -> 
     if bad.count > 0 {
         return Ok((Counts::default(), bad));
     }
-    // Before anything is written: whoever posts a movement takes its pool's lock first, too.
-    let lacking = sql::lock_lacking(tx, shop_id).await?;
+    // No pool is locked meanwhile, as what only adds takes nothing from anyone: buyers need those locks, and this
+    // can last.
     let new = sql::post(tx, shop_id).await?;
     // Somebody may have posted one of the references since; then it is there, and may be another movement.
     let bad = counted(sql::references_used(tx, shop_id).await?);
-    sql::refill_locked(tx, shop_id, &lacking).await?;
     Ok((Counts { new, ..Counts::default() }, bad))
 }
 
