@@ -1,6 +1,7 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
 mod http;
+mod importer;
 mod queue_support;
 mod scene;
 mod served;
@@ -22,6 +23,9 @@ mod http_endings;
 mod http_errors;
 mod http_orders;
 mod http_wait;
+mod import;
+mod import_again;
+mod import_large;
 mod migrations;
 mod payments_inbox;
 mod payments_signing;

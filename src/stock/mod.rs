@@ -2,6 +2,7 @@
 
 pub mod assets;
 pub mod description;
+pub mod import;
 pub mod ledger;
 pub mod movement;
 pub mod name;
