@@ -19,8 +19,6 @@ pub const MOST_LINES: usize = 100;
 pub const MOST_HOLD_SECONDS: i64 = 86_400;
 /// The longest wait for stock, in seconds: a day.
 const MOST_WAIT_SECONDS: i64 = 86_400;
-/// The most that a web app can write on an order, as JSON text: a list of orders shows it on each.
-const MOST_METADATA_BYTES: usize = 65_536;
 const MOST_REFERENCE_CHARS: usize = 255;
 const MOST_BUYER_CHARS: usize = 200;
 /// The most that can be paid, in the currency's minor unit: far above any price, far below 2^53.
@@ -63,9 +61,6 @@ fn check_header(fields: &Fields<'_>, faults: &mut Faults) {
     }
     if let Some(value) = fields.get("metadata") {
         faults.map(value, &fields.pointer("metadata"));
-        if value.to_string().len() > MOST_METADATA_BYTES {
-            faults.add(fields.pointer("metadata"), format!("must have at most {MOST_METADATA_BYTES} bytes"));
-        }
     }
     if let Some(value) = fields.get("payment") {
         check_payment(value, &fields.pointer("payment"), faults);

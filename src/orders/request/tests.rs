@@ -224,14 +224,3 @@ fn the_header_s_fields_have_their_bounds() {
     );
     assert_eq!(pointers(&with("payment", json!({}))), ["/payment/amount", "/payment/currency"]);
 }
-
-#[test]
-fn metadata_is_bounded() {
-    let body = |bytes: usize| {
-        let mut body = order(json!([{"asset": {"category": "box"}}]));
-        body["metadata"] = json!({"k": "x".repeat(bytes - r#"{"k":""}"#.len())});
-        body
-    };
-    assert!(check(&body(65_536)).is_ok());
-    assert_eq!(pointers(&body(65_537)), ["/metadata"]);
-}
