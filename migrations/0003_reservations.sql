@@ -90,6 +90,12 @@ begin
                       schema = 'onehold', table = 'reservations';
         end if;
     end if;
+    -- A deadline that has passed stays passed.
+    if new.expires_at > old.expires_at and clock_timestamp() >= old.expires_at then
+        raise exception 'the hold lapsed at % and cannot be prolonged', old.expires_at
+            using errcode = 'check_violation', constraint = 'a_lapsed_hold_stays_lapsed',
+                  schema = 'onehold', table = 'reservations';
+    end if;
     if (new.shop_id, new.id, new.order_id, new.line, new.slot, new.acquisition, new.location, new.quantity)
            is distinct from
        (old.shop_id, old.id, old.order_id, old.line, old.slot, old.acquisition, old.location, old.quantity)
@@ -111,6 +117,11 @@ create function onehold.follow_reservation() returns trigger
 language plpgsql as $$
 begin
     if tg_op = 'INSERT' then
+        if new.state = 'converted' then
+            raise exception 'a sale begins as a hold'
+                using errcode = 'check_violation', constraint = 'a_sale_begins_as_a_hold',
+                      schema = 'onehold', table = 'reservations';
+        end if;
         if new.state = 'held' then
             perform onehold.take_asset(new.shop_id, new.asset_id, new.id);
         end if;

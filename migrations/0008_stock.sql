@@ -483,6 +483,7 @@ create function onehold.post_movement(
 )
 language plpgsql as $$
 declare
+    v_constraint text;
     v record;
     v_excess bigint;
     v_taken bigint := 0;
@@ -516,6 +517,10 @@ begin
         values (p_shop, p_sku, p_location, p_delta, p_kind, p_reference, p_actor)
         returning id into movement;
     exception when unique_violation then
+        get stacked diagnostics v_constraint = constraint_name;
+        if v_constraint !~ '^one_movement_per_reference(_[0-9]+)?$' then
+            raise;
+        end if;
         -- The same reference at once on another pool.
         outcome := 'reference_reused';
         return;
@@ -570,7 +575,9 @@ $$;
 
 -- Expires those of the given orders that have a lapsed hold; the caller has locked them. An order lapses whole,
 -- and its units go back to their pools. Gives the orders that were expired.
-create function onehold.expire_orders(p_shop int, p_orders uuid[], p_actor text) returns setof uuid
+create function onehold.expire_orders(
+    p_shop int, p_orders uuid[], p_actor text, p_give_back boolean default true
+) returns setof uuid
 language plpgsql as $$
 declare
     v_expired uuid[];
@@ -594,7 +601,9 @@ begin
         select p_shop, id, 'expired', p_actor, jsonb_build_object('deadline', deadline, 'holds', holds) from marked
     )
     select array_agg(id) into v_expired from marked;
-    perform onehold.give_back(p_shop, v_expired);
+    if p_give_back then
+        perform onehold.give_back(p_shop, v_expired);
+    end if;
     return query select unnest(v_expired);
 end
 $$;
@@ -643,6 +652,8 @@ begin
     insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
     values (p_shop, p_order, 'cancelled', p_actor, jsonb_build_object('reason', p_reason, 'holds', v_holds));
     perform onehold.give_back(p_shop, array[p_order]);
+    -- Money that came early is owed back.
+    perform onehold.enqueue_payments(p_shop, p_order, 'cancelled');
     return 'done';
 end
 $$;

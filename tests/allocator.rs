@@ -251,7 +251,7 @@ async fn an_asset_that_is_sold_between_the_list_and_the_lock_is_not_sold_again()
                 let fast = scene.reserved("fast").await;
                 scene.pay(fast, "evt").await;
                 // The lock looks at the row as it is now.
-                assert_eq!(lock_first(&mut tx, SHOP, &listed).await?, None);
+                assert_eq!(lock_first(&mut tx, SHOP, wanted, &listed).await?, None);
                 // And without the lock the database still refuses, by a name that means "taken".
                 Ok(Verdict::Commit(insert_anyway(&mut tx, late, listed[0].id).await?))
             })
@@ -321,5 +321,25 @@ async fn a_question_about_availability_says_why_not_and_takes_no_lock() {
         {"asset": "m-03", "eligible": false, "reasons": ["not_ready"]},
     ]);
     assert_eq!(line["candidates"], expected);
+    let behind = allocator::availability(&scene.db, SHOP, &lines, 100).await.unwrap();
+    assert_eq!((&behind["lines"][0]["available"], &behind["lines"][0]["candidates"]), (&json!(1), &json!([])));
     assert_eq!(scene.number("select count(*) from onehold.reservations").await, 1);
+}
+
+/// What was asked for is looked at again under the lock: an asset that was moved, or described anew, between
+/// the list and the lock is not what the line wants any more.
+#[tokio::test]
+async fn an_asset_that_is_moved_or_changed_between_the_list_and_the_lock_is_passed_over() {
+    for change in ["location = 'FRA'", "category = 'other'", "vendor = 'HP'", "attributes = '{}'"] {
+        let scene = Scene::with_machines(2).await;
+        scene.run("update onehold.assets set attributes = '{\"ram_gb\": 256}'").await;
+        let wanted: Requirement = serde_json::from_value(json!({"category": "box", "locations": ["BER"],
+            "vendor": "Dell", "attributes": {"ram_gb": {"min": 128}}}))
+        .unwrap();
+        let mut conn = scene.db.pool().acquire().await.unwrap();
+        let listed = list(&mut conn, SHOP, &wanted).await.unwrap();
+        assert_eq!(listed.len(), 2);
+        scene.run(&format!("update onehold.assets set {change} where key = 'm-01'")).await;
+        assert_eq!(lock_first(&mut conn, SHOP, &wanted, &listed).await.unwrap(), Some(1), "{change}");
+    }
 }

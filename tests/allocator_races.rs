@@ -25,13 +25,15 @@ async fn eight_orders_at_once_on_three_machines_get_three_different_machines() {
     let outcomes = scene
         .at_once(ids.clone(), |db, id| async move { allocator::run_rounds(&db, SHOP, id, 1).await.unwrap() })
         .await;
-    for outcome in outcomes {
+    let mut machines = HashSet::new();
+    for (id, outcome) in ids.iter().zip(outcomes) {
         match outcome {
-            Outcome::Reserved => {}
+            Outcome::Reserved => machines.extend(scene.assets(*id, "held").await),
             Outcome::Refused(refusal) => assert!(matches!(refusal.kind, Kind::Contended | Kind::Held), "{refusal:?}"),
             Outcome::AlreadyDecided | Outcome::NoSuchOrder => panic!("{outcome:?}"),
         }
     }
+    assert_eq!(machines.len(), 3);
     scene.verify().await;
 }
 

@@ -119,3 +119,22 @@ async fn a_batch_that_fails_as_a_whole_is_split_and_every_order_is_answered() {
     assert_eq!(outcomes.iter().filter(|o| **o == Outcome::Reserved).count(), 10, "{outcomes:?}");
     scene.verify().await;
 }
+
+/// More lapsed holds than one transaction clears stand in the way of a large order, and nobody sweeps: what was
+/// cleared stays cleared, and the order gets there.
+#[tokio::test]
+async fn an_order_behind_thousands_of_lapsed_holds_clears_them_and_is_reserved() {
+    let scene = with_stock(2_500).await;
+    scene
+        .run(
+            "insert into onehold.orders (shop_id, idempotency_key, status)
+                 select 1, 'lapsed-' || n, 'reserved' from generate_series(1, 2500) n;
+             delete from onehold.pool_units;
+             insert into onehold.reservations (shop_id, order_id, sku, location, expires_at)
+                 select 1, id, 'PSU', 'BER', clock_timestamp() - interval '1 minute' from onehold.orders;",
+        )
+        .await;
+    let id = place_units(&scene, "large", 2_500).await;
+    assert_eq!(scene.reserve(id).await, Outcome::Reserved);
+    assert_eq!(scene.number("select count(*) from onehold.orders where status = 'expired'").await, 2_500);
+}

@@ -242,3 +242,40 @@ async fn a_refund_that_is_heard_of_before_its_success_leaves_nothing_to_convert(
     assert_eq!(scene.order(id).await.payment.state.code(), "refunded");
     assert_eq!(scene.number("select count(*) from onehold.bindings").await, 0);
 }
+
+/// A refund of the wrong amount leaves the way free for the right one: each payment has its own story.
+#[tokio::test]
+async fn a_refunded_wrong_payment_does_not_keep_the_right_one_from_converting() {
+    let scene = Scene::with_machines(1).await;
+    let body = json!({"lines": [{"asset": {"category": "box"}, "quantity": 1}],
+                      "payment": {"amount": 250, "currency": "EUR"}});
+    let id = scene.place("k", body).await;
+    scene.reserve(id).await;
+    assert_eq!(scene.pay(id, "wrong").await, Applied::Mismatch);
+    scene.keep_event(&id.to_string(), "back", "refunded").await;
+    assert_eq!(scene.apply("back").await, Applied::Refunded);
+    scene.keep_event(&id.to_string(), "right", "succeeded").await;
+    scene.run("update onehold.payment_events set amount = 250, payment_id = 'second' where event_id = 'right'").await;
+    assert_eq!(scene.apply("right").await, Applied::Converted);
+    assert_eq!(scene.order(id).await.payment.state.code(), "paid");
+    scene.verify().await;
+}
+
+/// Paid twice by two payments: the sale stands, the second payment is owed back, and its refund leaves the
+/// order paid.
+#[tokio::test]
+async fn a_second_payment_for_a_sold_order_is_owed_back_and_the_sale_stands() {
+    let scene = Scene::with_machines(1).await;
+    let id = scene.reserved("k").await;
+    assert_eq!(scene.pay(id, "first").await, Applied::Converted);
+    for (event, effect) in [("twice", "succeeded"), ("twice-back", "refunded")] {
+        scene.keep_event(&id.to_string(), event, effect).await;
+        scene.run(&format!("update onehold.payment_events set payment_id = 'second' where event_id = '{event}'")).await;
+    }
+    assert_eq!(scene.apply("twice").await, Applied::RefundDue);
+    assert_eq!(scene.order(id).await.payment.state.code(), "paid");
+    assert_eq!(scene.apply("twice-back").await, Applied::Refunded);
+    let order = scene.order(id).await;
+    assert_eq!((order.status.code(), order.payment.state.code()), ("converted", "paid"));
+    assert_eq!(scene.history(id).await, ["placed", "reserved", "converted", "refund_due", "refunded"]);
+}

@@ -141,6 +141,20 @@ async fn a_lapsed_hold_does_not_convert_even_when_typed_with_a_new_deadline() {
     }
 }
 
+/// Invariant 4 in two steps, and around the update: each step is refused.
+#[tokio::test]
+async fn a_lapsed_hold_cannot_be_prolonged_and_a_sale_cannot_be_typed_without_its_hold() {
+    let scene = Scene::with_machines(1).await;
+    let id = scene.reserved("k").await;
+    scene.lapse(id).await;
+    let prolonged = "update onehold.reservations set expires_at = clock_timestamp() + interval '1 hour'";
+    assert_eq!(constraint(scene.try_run(prolonged).await), "a_lapsed_hold_stays_lapsed");
+    onehold::sweep::sweep(&scene.db).await.unwrap();
+    let sale = HOLD.replace("asset_id, location, expires_at)", "asset_id, location, expires_at, state)");
+    let sale = sale.replace("interval '1 hour'", "interval '1 hour', 'converted'");
+    assert_eq!(constraint(scene.try_run(&sale).await), "a_sale_begins_as_a_hold");
+}
+
 #[tokio::test]
 async fn what_was_promised_and_why_cannot_be_changed_afterwards() {
     let scene = Scene::with_machines(2).await;

@@ -55,7 +55,7 @@ async fn a_search_reads_as_many_rows_as_it_lists_whatever_is_sold_and_held() {
                     let before = reads(&mut tx).await?;
                     let listed = list(&mut tx, SHOP, wanted).await?;
                     assert_eq!(listed.len(), 25);
-                    assert_eq!(lock_first(&mut tx, SHOP, &listed).await?, Some(0));
+                    assert_eq!(lock_first(&mut tx, SHOP, wanted, &listed).await?, Some(0));
                     let after = reads(&mut tx).await?;
                     Ok(Verdict::Rollback((after.0 - before.0, after.1 - before.1)))
                 })

@@ -69,13 +69,21 @@ pub async fn list(conn: &mut PgConnection, shop_id: i32, wanted: &Requirement) -
     })
 }
 
-/// Locks the first of `listed` that nobody else has locked and that is still sellable: the server looks
-/// at the row again once it has the lock. Gives its place in the list. One lock, never the set.
+/// Locks the first of `listed` that nobody else has locked and that is still sellable, still stands where it
+/// was listed and still meets `wanted`: the server looks at the row again once it has the lock. Gives its
+/// place in the list. One lock, never the set.
 ///
 /// # Errors
 /// Faults of the database only.
-pub async fn lock_first(conn: &mut PgConnection, shop_id: i32, listed: &[Candidate]) -> Result<Option<usize>, Fault> {
+pub async fn lock_first(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    wanted: &Requirement,
+    listed: &[Candidate],
+) -> Result<Option<usize>, Fault> {
     let ids: Vec<Uuid> = listed.iter().map(|c| c.id).collect();
-    let locked = sql::lock_first(conn, shop_id, &ids).await?;
+    let locations: Vec<String> = listed.iter().map(|c| c.location.clone()).collect();
+    let attributes = serde_json::to_value(&wanted.attributes).map_err(anyhow::Error::from)?;
+    let locked = sql::lock_first(conn, shop_id, wanted, &attributes, &ids, &locations).await?;
     Ok(locked.and_then(|id| ids.iter().position(|i| *i == id)))
 }

@@ -8,7 +8,7 @@ use super::candidates::{Candidate, list, lock_first};
 use super::refusal::Refusal;
 use super::{availability, sql};
 use crate::db::Fault;
-use crate::reservations;
+use crate::reservations::{self, Units};
 use crate::stock::requirement::Requirement;
 
 /// The most lapsed orders that one search expires because they stand in its way.
@@ -18,6 +18,8 @@ const MOST_LAPSED: i64 = 25;
 pub(super) enum Filled {
     Whole,
     Short(Refusal),
+    /// So many lapsed holds stand in the way that they are cleared apart, and kept so.
+    BehindLapsed,
 }
 
 /// What became of one slot.
@@ -30,7 +32,12 @@ enum Slot {
 }
 
 /// Fills every slot of `line`, or says why it cannot be.
-pub(super) async fn fill(conn: &mut PgConnection, order: &sql::LockedOrder, line: &sql::Line) -> Result<Filled, Fault> {
+pub(super) async fn fill(
+    conn: &mut PgConnection,
+    order: &sql::LockedOrder,
+    line: &sql::Line,
+    last: bool,
+) -> Result<Filled, Fault> {
     let has = sql::filled_slots(conn, order.shop_id, order.id, line.line).await?;
     for slot in 1..=line.quantity {
         if has.contains(&slot) {
@@ -39,6 +46,10 @@ pub(super) async fn fill(conn: &mut PgConnection, order: &sql::LockedOrder, line
         match fill_slot(conn, order, line, slot).await? {
             Slot::Filled => {}
             Slot::Empty { contended } => {
+                if contended && !last {
+                    // It is tried again at once: counting a whole category would only hold the locks longer.
+                    return Ok(Filled::Short(Refusal::contended(line.line)));
+                }
                 let missing = i64::from(line.quantity - slot) + 1;
                 let wanted = &line.wanted;
                 let refusal = availability::explain(conn, order, line.line, wanted, missing, contended).await?;
@@ -61,13 +72,13 @@ async fn fill_slot(
         // A lapsed hold is not in the way: it is expired here, without waiting for the sweep.
         let attributes = serde_json::to_value(&wanted.attributes).map_err(anyhow::Error::from)?;
         let lapsed = sql::lapsed_in_the_way(conn, order.shop_id, wanted, &attributes, MOST_LAPSED).await?;
-        if !reservations::expire(conn, order.shop_id, &lapsed, "worker").await?.is_empty() {
+        if !reservations::expire(conn, order.shop_id, &lapsed, "worker", Units::Leave).await?.is_empty() {
             listed = list(conn, order.shop_id, wanted).await?;
         }
     }
     let (mut from, mut skipped, mut attempts) = (0, 0, 0);
     while attempts < MOST_ATTEMPTS {
-        let Some(place) = lock_first(conn, order.shop_id, &listed[from..]).await? else { break };
+        let Some(place) = lock_first(conn, order.shop_id, wanted, &listed[from..]).await? else { break };
         skipped += place;
         attempts += 1;
         let taken = &listed[from + place];

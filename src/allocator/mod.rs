@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::db::{Db, Fault, Verdict};
 use crate::queue::catalogue::{CONVERT, REFILL};
+use crate::reservations::{self, Units};
 pub use availability::availability;
 pub use combiner::Combiner;
 use line::{Filled, fill};
@@ -27,6 +28,10 @@ pub use refusal::{Kind, Reason, Refusal};
 
 /// How often a contended order is tried before its refusal is final.
 pub const MOST_ROUNDS: u32 = 5;
+
+/// How many lapsed orders are cleared apart at a time, and how often one run does so.
+const MOST_CLEARED: i64 = 1_000;
+const MOST_CLEARINGS: u32 = 200;
 
 /// What became of an order.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +53,8 @@ enum Step {
         woke: bool,
     },
     TryAgain,
+    /// Lapsed holds that stood in the way were expired, and stay so.
+    Cleared,
 }
 
 /// Reserves a placed order, or refuses it. The reserve job's work.
@@ -66,7 +73,7 @@ pub async fn run(db: &Db, shop_id: i32, order: Uuid) -> Result<Outcome, Fault> {
 /// # Errors
 /// Faults of the database.
 pub async fn run_rounds(db: &Db, shop_id: i32, order: Uuid, rounds: u32) -> Result<Outcome, Fault> {
-    let mut round = 1;
+    let (mut round, mut cleared) = (1, 0);
     loop {
         let last = round >= rounds;
         let step = db
@@ -84,6 +91,8 @@ pub async fn run_rounds(db: &Db, shop_id: i32, order: Uuid, rounds: u32) -> Resu
                 }
                 return Ok(Outcome::Reserved);
             }
+            Step::Cleared if cleared < MOST_CLEARINGS => cleared += 1,
+            Step::Cleared => return Err(anyhow::anyhow!("order {order} stands behind too many lapsed holds").into()),
             Step::TryAgain => {
                 let pause = rand::rng().random_range(2..=10_u64 << round);
                 tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -117,7 +126,7 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -
     let mut trial = tx.begin().await?;
     let (mut filled, mut woke) = (Filled::Whole, false);
     for line in &lines {
-        filled = fill(&mut trial, &locked, line).await?;
+        filled = fill(&mut trial, &locked, line, last).await?;
         if !matches!(filled, Filled::Whole) {
             break;
         }
@@ -127,6 +136,12 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -
     }
     match filled {
         Filled::Whole => {}
+        Filled::BehindLapsed => {
+            trial.rollback().await?;
+            let lapsed = reservations::lapsed(tx, shop_id, MOST_CLEARED).await?;
+            reservations::expire(tx, shop_id, &lapsed, "worker", Units::Leave).await?;
+            return Ok(Verdict::Commit(Step::Cleared));
+        }
         Filled::Short(refusal) if refusal.kind == Kind::Contended && !last => {
             trial.rollback().await?;
             return Ok(Verdict::Rollback(Step::TryAgain));

@@ -3,6 +3,10 @@
 use serde::Serialize;
 use serde_json::Value;
 
+/// How long a contended caller shall wait before it tries again, in seconds: the rival's transaction takes
+/// milliseconds.
+pub(super) const CONTENDED_RETRY_SECONDS: i64 = 1;
+
 /// Of what kind a refusal is. The codes are frozen: clients act on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -97,6 +101,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// Someone was a moment faster; nothing was counted.
+    #[must_use]
+    pub fn contended(line: i16) -> Self {
+        Self { kind: Kind::Contended, line, retry_after_seconds: Some(CONTENDED_RETRY_SECONDS), reasons: Vec::new() }
+    }
+
     /// The contract's JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {

@@ -156,21 +156,31 @@ pub(super) async fn list_by_location(
 pub(super) async fn lock_first(
     conn: &mut PgConnection,
     shop_id: i32,
+    wanted: &Requirement,
+    attributes: &Value,
     listed: &[Uuid],
+    locations: &[String],
 ) -> Result<Option<Uuid>, sqlx::Error> {
     // Rows are locked in list order and the limit stops at the first: a row that another has locked is
-    // passed over, one that was taken since the list is seen as it is now and drops out.
+    // passed over; one that was taken, moved or changed since the list is seen as it is now and drops out.
     sqlx::query_scalar!(
         "select a.id
-         from unnest($2::uuid[]) with ordinality listed (id, n)
+         from unnest($2::uuid[], $3::text[]) with ordinality listed (id, location, n)
          join onehold.assets a on a.shop_id = $1 and a.id = listed.id
          where a.status = 'ready' and a.owner_id is null
            and (a.available_from is null or a.available_from <= clock_timestamp())
+           and a.location = listed.location and a.category = $4
+           and ($5::text is null or a.vendor = $5)
+           and ($6::jsonb = '{}' or onehold.attributes_match(a.attributes, $6))
          order by listed.n
          limit 1
          for update of a skip locked",
         shop_id,
-        listed
+        listed,
+        locations,
+        wanted.category,
+        wanted.vendor,
+        attributes
     )
     .fetch_optional(conn)
     .await
@@ -206,16 +216,19 @@ pub(super) async fn lapsed_in_the_way(
     limit: i64,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
-        "select r.order_id
-         from onehold.reservations r
-         join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
-         where r.shop_id = $1 and r.state = 'held' and r.expires_at <= clock_timestamp()
-           and a.category = $2 and a.status = 'ready'
-           and ($3::text[] is null or a.location = any($3))
-           and ($4::text is null or a.vendor = $4)
-           and ($5::jsonb = '{}' or onehold.attributes_match(a.attributes, $5))
-         order by r.expires_at
-         limit $6",
+        r#"select order_id from (
+               select r.order_id, min(r.expires_at) as deadline
+               from onehold.reservations r
+               join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+               where r.shop_id = $1 and r.state = 'held' and r.expires_at <= clock_timestamp()
+                 and a.category = $2 and a.status = 'ready'
+                 and ($3::text[] is null or a.location = any($3))
+                 and ($4::text is null or a.vendor = $4)
+                 and ($5::jsonb = '{}' or onehold.attributes_match(a.attributes, $5))
+               group by r.order_id
+           ) of_orders
+           order by deadline
+           limit $6"#,
         shop_id,
         wanted.category,
         wanted.locations.as_deref(),

@@ -9,9 +9,10 @@ mod sql;
 use sqlx::PgConnection;
 
 use crate::db::{Db, Fault, Verdict};
+use crate::orders::Status;
 use crate::payments::Effect;
 use crate::payments::inbox::{self, EventState, Settled, StoredEvent};
-use crate::reservations::{self, Standing};
+use crate::reservations::{self, Standing, Units};
 
 /// What became of a payment event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ async fn apply_in(tx: &mut PgConnection, shop_id: i32, provider: &str, event_id:
         inbox::settle(tx, shop_id, provider, event_id, Settled::Ignored(None), "names_no_order").await?;
         return Ok(Applied::Unchanged);
     };
-    let Some(id) = sql::find_order(tx, shop_id, reference.parse().ok(), reference).await? else {
+    let Some(id) = sql::find_order(tx, shop_id, reference).await? else {
         return Ok(Applied::Waits);
     };
     let Some(order) = sql::lock_order(tx, shop_id, id).await? else {
@@ -91,7 +92,7 @@ async fn apply_in(tx: &mut PgConnection, shop_id: i32, provider: &str, event_id:
             Applied::Failed
         }
         Effect::Refunded => {
-            sql::set_payment(tx, shop_id, id, "refunded", "refunded", &actor, &facts(&event)).await?;
+            refund(tx, &order, &event, &actor).await?;
             Applied::Refunded
         }
         Effect::Abandoned => abandon(tx, &order, &event, &actor).await?,
@@ -106,6 +107,23 @@ async fn apply_in(tx: &mut PgConnection, shop_id: i32, provider: &str, event_id:
     Ok(applied)
 }
 
+/// Money went back. That of a payment beside the one that the order was sold for leaves the order paid.
+async fn refund(
+    tx: &mut PgConnection,
+    order: &sql::LockedOrder,
+    event: &StoredEvent,
+    actor: &str,
+) -> Result<(), Fault> {
+    let sold_for = sql::sold_for(tx, order.shop_id, order.id).await?;
+    let beside = matches!((&sold_for, &event.payment_id), (Some(sold), Some(refunded)) if sold != refunded);
+    if beside {
+        sql::tell(tx, order.shop_id, order.id, "refunded", actor, &facts(event)).await?;
+    } else {
+        sql::set_payment(tx, order.shop_id, order.id, "refunded", "refunded", actor, &facts(event)).await?;
+    }
+    Ok(())
+}
+
 /// The provider will not collect this money any more: a hold that nobody can pay is given back.
 async fn abandon(
     tx: &mut PgConnection,
@@ -114,11 +132,11 @@ async fn abandon(
     actor: &str,
 ) -> Result<Applied, Fault> {
     let (shop_id, id) = (order.shop_id, order.id);
-    match order.status.as_str() {
-        "placed" | "reserved" => {
+    match order.status {
+        Status::Placed | Status::Reserved => {
             if reservations::standing(tx, shop_id, id).await? == Standing::Lapsed {
                 // A lapse and a cancellation are different for ever.
-                reservations::expire(tx, shop_id, &[id], "worker").await?;
+                reservations::expire(tx, shop_id, &[id], "worker", Units::GiveBack).await?;
                 return Ok(Applied::Unchanged);
             }
             let holds = reservations::cancel(tx, shop_id, id).await?;
@@ -127,7 +145,9 @@ async fn abandon(
             sql::cancel(tx, shop_id, id, actor, &detail).await?;
             Ok(Applied::Abandoned)
         }
-        _ => Ok(Applied::Unchanged),
+        Status::Refused | Status::Converted | Status::Expired | Status::Cancelled | Status::Released => {
+            Ok(Applied::Unchanged)
+        }
     }
 }
 

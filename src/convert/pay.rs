@@ -4,8 +4,9 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::{Applied, facts, sql};
 use crate::db::{Fault, is_named, violated_constraint};
+use crate::orders::Status;
 use crate::payments::inbox::StoredEvent;
-use crate::reservations::{self, Standing};
+use crate::reservations::{self, Standing, Units};
 
 /// Converts, or says why the money cannot. The caller has locked the order.
 pub(super) async fn pay(
@@ -14,19 +15,27 @@ pub(super) async fn pay(
     event: &StoredEvent,
     actor: &str,
 ) -> Result<Applied, Fault> {
-    match order.payment_state.as_str() {
-        // The refund was heard of first; or this money's story is told already.
-        "refunded" | "refund_due" => return Ok(Applied::Unchanged),
+    let (shop_id, id) = (order.shop_id, order.id);
+    // One payment, one story: another event that speaks of it changes nothing, and a refund of it that was heard
+    // of first leaves nothing to convert. Another payment is another story.
+    match event.payment_id.as_deref() {
+        Some(payment) if sql::told_before(tx, shop_id, id, payment).await? => return Ok(Applied::Unchanged),
+        None if matches!(order.payment_state.as_str(), "refunded" | "refund_due") => return Ok(Applied::Unchanged),
         _ => {}
     }
-    match order.status.as_str() {
+    match order.status {
         // Not decided yet. The reservation puts this event's job in again.
-        "placed" => Ok(Applied::Waits),
-        "reserved" => settle(tx, order, event, actor).await,
-        "converted" => Ok(Applied::Unchanged),
-        "expired" => late(tx, order, event, actor).await,
-        // Refused, cancelled, released: never resurrected.
-        _ => refund_due(tx, order, event, actor).await,
+        Status::Placed => Ok(Applied::Waits),
+        Status::Reserved => settle(tx, order, event, actor).await,
+        // Paid twice: the sale stands, and the second payment is owed back.
+        Status::Converted if event.payment_id.is_some() => {
+            sql::tell(tx, shop_id, id, "refund_due", actor, &facts(event)).await?;
+            Ok(Applied::RefundDue)
+        }
+        Status::Converted => Ok(Applied::Unchanged),
+        Status::Expired => late(tx, order, event, actor).await,
+        // Never resurrected.
+        Status::Refused | Status::Cancelled | Status::Released => refund_due(tx, order, event, actor).await,
     }
 }
 
@@ -75,7 +84,7 @@ async fn settle(
 }
 
 async fn lapse(tx: &mut PgConnection, order: &sql::LockedOrder) -> Result<(), Fault> {
-    let expired = reservations::expire(tx, order.shop_id, &[order.id], "worker").await?;
+    let expired = reservations::expire(tx, order.shop_id, &[order.id], "worker", Units::GiveBack).await?;
     if expired.is_empty() { Err(anyhow::anyhow!("a lapsed order did not expire").into()) } else { Ok(()) }
 }
 

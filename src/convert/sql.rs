@@ -5,13 +5,14 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::db::expect_one;
+use crate::orders::Status;
 use crate::payments::inbox::StoredEvent;
 
 /// An order whose row is locked.
 pub(super) struct LockedOrder {
     pub(super) shop_id: i32,
     pub(super) id: Uuid,
-    pub(super) status: String,
+    pub(super) status: Status,
     pub(super) payment_state: String,
     pub(super) amount: Option<i64>,
     pub(super) currency: Option<String>,
@@ -27,20 +28,18 @@ impl LockedOrder {
 pub(super) async fn find_order(
     conn: &mut PgConnection,
     shop_id: i32,
-    id: Option<Uuid>,
     reference: &str,
 ) -> Result<Option<Uuid>, sqlx::Error> {
     // An id wins over a reference that looks like one; of several orders with one reference, the newest.
     sqlx::query_scalar!(
         r#"select id as "id!" from (
-               select id, 1 as place from onehold.orders where shop_id = $1 and id = $2
+               select id, 1 as place from onehold.orders where shop_id = $1 and id = onehold.uuid_or_null($2)
                union all
-               (select id, 2 from onehold.orders where shop_id = $1 and reference = $3 order by id desc limit 1)
+               (select id, 2 from onehold.orders where shop_id = $1 and reference = $2 order by id desc limit 1)
            ) found
            order by place
            limit 1"#,
         shop_id,
-        id,
         reference
     )
     .fetch_optional(conn)
@@ -52,16 +51,60 @@ pub(super) async fn lock_order(
     shop_id: i32,
     id: Uuid,
 ) -> Result<Option<LockedOrder>, sqlx::Error> {
-    sqlx::query_as!(
-        LockedOrder,
-        "select shop_id, id, status, payment_state, amount, currency from onehold.orders
+    let row = sqlx::query!(
+        "select status, payment_state, amount, currency from onehold.orders
          where shop_id = $1 and id = $2
          for update",
         shop_id,
         id
     )
     .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        let status = Status::from_code(&row.status)
+            .ok_or_else(|| sqlx::Error::Decode(format!("an order has the unknown status {}", row.status).into()))?;
+        let (payment_state, amount, currency) = (row.payment_state, row.amount, row.currency);
+        Ok(LockedOrder { shop_id, id, status, payment_state, amount, currency })
+    })
+    .transpose()
+}
+
+/// Whether an event of this payment was applied to the order before: its success (a mismatch apart, which a
+/// right amount mends), or its refund.
+pub(super) async fn told_before(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    payment: &str,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select exists (
+               select from onehold.payment_events
+               where shop_id = $1 and order_id = $2 and payment_id = $3 and state = 'applied'
+                 and (effect = 'refunded' or (effect = 'succeeded' and outcome <> 'mismatch'))) as "told!""#,
+        shop_id,
+        order,
+        payment
+    )
+    .fetch_one(conn)
     .await
+}
+
+/// The payment that the order was sold for, where it is known.
+pub(super) async fn sold_for(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+) -> Result<Option<String>, sqlx::Error> {
+    let payment = sqlx::query_scalar!(
+        "select payment_id from onehold.payment_events
+         where shop_id = $1 and order_id = $2 and state = 'applied' and outcome = 'converted'",
+        shop_id,
+        order
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(payment.flatten())
 }
 
 /// How many holds there were, and how many bindings and ledger movements were written for them.

@@ -9,6 +9,16 @@ use uuid::Uuid;
 
 use crate::db::Fault;
 
+/// What becomes of the units of stock whose hold ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Units {
+    /// They become rows of their pools again at once, where nobody else is at it.
+    GiveBack,
+    /// They stay in the rest: for the allocator, which takes pools' locks in an order of its own and draws on
+    /// the rest itself.
+    Leave,
+}
+
 /// Expires the lapsed holds of those of `orders` that nobody else is deciding right now, judged by the
 /// database's clock after the order is locked. An order lapses whole: one lapsed hold ends them all.
 /// Gives the orders that were expired; `actor` stands in their history.
@@ -17,12 +27,18 @@ use crate::db::Fault;
 ///
 /// # Errors
 /// Faults of the database only.
-pub async fn expire(conn: &mut PgConnection, shop_id: i32, orders: &[Uuid], actor: &str) -> Result<Vec<Uuid>, Fault> {
+pub async fn expire(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    orders: &[Uuid],
+    actor: &str,
+    units: Units,
+) -> Result<Vec<Uuid>, Fault> {
     let locked = sql::lock_reserved(conn, shop_id, orders).await?;
     if locked.is_empty() {
         return Ok(locked);
     }
-    Ok(sql::expire(conn, shop_id, &locked, actor).await?)
+    Ok(sql::expire(conn, shop_id, &locked, actor, units == Units::GiveBack).await?)
 }
 
 /// The orders of a shop with a lapsed hold, longest lapsed first; at most `limit`.

@@ -26,20 +26,31 @@ pub(super) async fn expire(
     shop_id: i32,
     locked: &[Uuid],
     actor: &str,
+    give_back: bool,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar!(r#"select id as "id!" from onehold.expire_orders($1, $2, $3) id"#, shop_id, locked, actor)
-        .fetch_all(conn)
-        .await
+    sqlx::query_scalar!(
+        r#"select id as "id!" from onehold.expire_orders($1, $2, $3, $4) id"#,
+        shop_id,
+        locked,
+        actor,
+        give_back
+    )
+    .fetch_all(conn)
+    .await
 }
 
 pub(super) async fn lapsed(conn: &mut PgConnection, shop_id: i32, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
-        r#"select distinct order_id from (
+        // Orders that somebody is deciding right now are passed over here already, or they would stand at the
+        // head of every batch. The inner bound is on holds: an order has up to 10,000 of them.
+        r#"select o.id from onehold.orders o
+           where o.shop_id = $1 and o.status = 'reserved' and o.id in (
                select order_id from onehold.reservations
                where shop_id = $1 and state = 'held' and expires_at <= clock_timestamp()
                order by expires_at
-               limit $2
-           ) longest_first"#,
+               limit 20000)
+           limit $2
+           for update skip locked"#,
         shop_id,
         limit
     )

@@ -33,7 +33,11 @@ pub async fn sweep(db: &Db) -> Result<u64, Fault> {
                 .transaction("sweep", |mut tx| {
                     Box::pin(async move {
                         let lapsed = reservations::lapsed(&mut tx, shop_id, BATCH).await?;
-                        Ok(Verdict::Commit(reservations::expire(&mut tx, shop_id, &lapsed, "sweep").await?.len()))
+                        Ok(Verdict::Commit(
+                            reservations::expire(&mut tx, shop_id, &lapsed, "sweep", reservations::Units::GiveBack)
+                                .await?
+                                .len(),
+                        ))
                     })
                 })
                 .await?;

@@ -7,16 +7,13 @@ mod stock;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
-use super::refusal::{Count, Kind, Reason, Refusal};
+use super::refusal::{CONTENDED_RETRY_SECONDS, Count, Kind, Reason, Refusal};
 use super::sql::LockedOrder;
 use crate::db::{Db, Fault};
 use crate::stock::requirement::Requirement;
 
 /// The most candidates shown for one line at a time.
 pub const MOST_SHOWN: i64 = 100;
-/// How long a contended caller shall wait before it tries again, in seconds: the rival's transaction
-/// takes milliseconds.
-const CONTENDED_RETRY_SECONDS: i64 = 1;
 
 /// The refusal of a line that lacks `missing` assets, counted over all the assets of its category.
 pub(super) async fn explain(

@@ -121,12 +121,20 @@ pub(super) async fn inspect(
                left join onehold.reservations r on r.shop_id = a.shop_id and r.id = a.owner_id
                left join lateral (select array_position($3::text[], a.location) as n) place on true
                where a.shop_id = $1 and a.category = $2 and a.deleted_at is null
+           ), page as (
+               select key, reasons, row_number() over (
+                          order by cardinality(reasons) > 0, n nulls last, rank, key) as place
+               from facts
+               order by place
+               offset $6 limit $7
            )
-           select key, reasons as "reasons!", count(*) over () as "total!",
-                  count(*) filter (where cardinality(reasons) = 0) over () as "available!"
-           from facts
-           order by cardinality(reasons) > 0, n nulls last, rank, key
-           offset $6 limit $7"#,
+           -- The counts stand on every page, the empty one behind the last included.
+           select counted.total as "total!", counted.available as "available!",
+                  page.key as "key?", page.reasons as "reasons?"
+           from (select count(*) as total, count(*) filter (where cardinality(reasons) = 0) as available
+                 from facts) counted
+           left join page on true
+           order by page.place"#,
         shop_id,
         wanted.category,
         wanted.locations.as_deref(),
@@ -142,7 +150,8 @@ pub(super) async fn inspect(
         available: rows.first().map_or(0, |r| r.available),
         candidates: rows
             .into_iter()
-            .map(|r| json!({"asset": r.key, "eligible": r.reasons.is_empty(), "reasons": r.reasons}))
+            .filter_map(|r| r.key.zip(r.reasons))
+            .map(|(key, reasons)| json!({"asset": key, "eligible": reasons.is_empty(), "reasons": reasons}))
             .collect(),
     })
 }

@@ -6,15 +6,14 @@ use serde::Deserialize;
 use sqlx::{Connection as _, PgConnection};
 
 use super::line::Filled;
-use super::refusal::{Count, Kind, Reason, Refusal};
+use super::refusal::{CONTENDED_RETRY_SECONDS, Count, Kind, Reason, Refusal};
 use super::sql::LockedOrder;
 use crate::db::Fault;
-use crate::reservations;
+use crate::reservations::{self, Units};
 
 /// The most lapsed orders that one search expires at a time because they stand in its way, and how often.
 const MOST_LAPSED: i64 = 100;
 const MOST_EXPIRIES: u32 = 20;
-const CONTENDED_RETRY_SECONDS: i64 = 1;
 
 /// A line that could not be filled, and what each location of its SKU had.
 #[derive(Clone, Debug, Deserialize)]
@@ -59,18 +58,12 @@ async fn fill_exactly(conn: &mut PgConnection, order: &LockedOrder) -> Result<Fi
         // A lapsed hold is not in the way: it is expired here, without waiting for the sweep.
         let line = sql::stock_line(conn, order, short.line).await?;
         let lapsed = sql::lapsed(conn, order.shop_id, &line, MOST_LAPSED).await?;
-        if reservations::expire(conn, order.shop_id, &lapsed, "worker").await?.is_empty() {
+        if reservations::expire(conn, order.shop_id, &lapsed, "worker", Units::Leave).await?.is_empty() {
             let first_lapse = sql::first_lapse(conn, order, &line).await?;
             return Ok(Filled::Short(refuse(&short, &line, first_lapse)));
         }
     }
-    // More lapsed holds stand in the way than one order clears: the next try finds fewer.
-    Ok(Filled::Short(Refusal {
-        kind: Kind::Contended,
-        line: 0,
-        retry_after_seconds: Some(CONTENDED_RETRY_SECONDS),
-        reasons: Vec::new(),
-    }))
+    Ok(Filled::BehindLapsed)
 }
 
 /// Empty is not sold out: told apart by what the ledger has, what is held, and what others have locked.
