@@ -372,6 +372,16 @@ begin
             -- What was taken out goes back with the caller's rollback.
             return;
         end if;
+        if lacking > 0 then
+            -- Forced, it waits for the buyers that have rows locked (who never wait for this pool's lock while
+            -- they do): if one did not buy after all, its row would be left, stand for nothing, and be sold.
+            delete from onehold.pool_units u
+            where u.ctid in (select s.ctid from onehold.pool_units s
+                             where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location
+                             limit lacking for update);
+            -- What they bought is held by now.
+            select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
+        end if;
     end if;
     begin
         insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference, actor)

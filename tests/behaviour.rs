@@ -4,6 +4,7 @@ mod http;
 mod queue_support;
 mod scene;
 mod served;
+mod stock_stage;
 mod support;
 
 mod allocator;
@@ -35,5 +36,7 @@ mod queue_schedule;
 mod queue_shutdown;
 mod server;
 mod sql_api;
+mod stock_edges;
+mod stock_races;
 mod transactions;
 mod up;

@@ -79,6 +79,9 @@ fn refuse(short: &Short, line: &sql::StockLine, first_lapse: Option<i64>) -> Ref
     let (kind, retry_after_seconds) = if reaches(&|p| p.on_hand - p.held) {
         // The units are there, and others have them locked at this moment.
         (Kind::Contended, Some(CONTENDED_RETRY_SECONDS))
+    } else if reaches(&|p| p.on_hand - p.own) && first_lapse.is_some_and(|seconds| seconds <= 0) {
+        // A hold in the way has lapsed, and someone is ending it at this moment.
+        (Kind::Contended, Some(CONTENDED_RETRY_SECONDS))
     } else if reaches(&|p| p.on_hand - p.own) {
         (Kind::Held, Some(first_lapse.unwrap_or(1).max(1)))
     } else {
