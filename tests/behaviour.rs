@@ -37,6 +37,8 @@ mod queue_shutdown;
 mod server;
 mod sql_api;
 mod stock_edges;
+mod stock_endings;
+mod stock_ledger;
 mod stock_races;
 mod transactions;
 mod up;
