@@ -152,14 +152,15 @@ declare
 begin
     -- Stragglers far below the window would make every search pass over all that was sold above them: they
     -- go back to the rest, and are put out anew at the top.
-    delete from onehold.pool_units u
-    using onehold.stock_levels l
-    where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location
-      and u.ctid in (
-          select s.ctid from onehold.pool_units s
-          where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location
-            and s.unit < l.next_unit - 3 * v_bound
-          for update skip locked);
+    with stragglers as materialized (
+        select unit from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location
+          and unit < (select next_unit - 3 * v_bound from onehold.stock_levels
+                      where shop_id = p_shop and sku = p_sku and location = p_location)
+        for update skip locked
+    )
+    delete from onehold.pool_units u using stragglers s
+    where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = s.unit;
     select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
     v_put := least(v.on_hand - v.held - v.pooled, v_bound - v.pooled);
     if v_put <= 0 then
