@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 use uuid::Uuid;
 
 use super::{Fleet, Ratio, Scenario, Throughput};
-use crate::allocator::{self, Outcome};
+use crate::allocator::{self, Combiner, Outcome};
 use crate::db::Db;
 use crate::shops::{self, MAIN};
 
@@ -29,7 +29,10 @@ const ORDERS: i32 = 20_000;
 /// Who sells. Each takes the same orders and leaves the same rows, but for the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
+    /// As a worker does it: jobs that run at once share their commits.
     Ours,
+    /// Ours without that: a transaction for each order.
+    Alone,
     /// One row counts what is left, and is updated in the transaction that writes the reservation.
     Counter,
     /// A pool of unit rows, of which a buyer locks all that are free before it takes one.
@@ -39,7 +42,7 @@ enum Side {
 }
 
 impl Side {
-    const ALL: [Self; 4] = [Self::Ours, Self::Counter, Self::WholePool, Self::Floor];
+    const ALL: [Self; 5] = [Self::Ours, Self::Alone, Self::Counter, Self::WholePool, Self::Floor];
 }
 
 /// What one side did in all rounds.
@@ -67,11 +70,12 @@ pub(super) async fn run(fleet: &Fleet, progress: &impl Fn(&str)) -> anyhow::Resu
         }
     }
     db.pool().close().await;
-    let [ours, counter, whole_pool, floor] = tallies.map(|t| Throughput::of(t.rates, t.times));
+    let [ours, alone, counter, whole_pool, floor] = tallies.map(|t| Throughput::of(t.rates, t.times));
     Ok(vec![
         Ratio::of_rates(Scenario::HotSku, "to one counter row", &ours, &counter),
         Ratio::of_rates(Scenario::HotSku, "to the whole-pool lock", &ours, &whole_pool),
         Ratio::of_rates(Scenario::HotSku, "to the floor", &ours, &floor),
+        Ratio::of_rates(Scenario::HotSku, "to the floor, one order per commit", &alone, &floor),
         Ratio::of_tail(Scenario::HotSku, "99th percentile to median", &ours),
     ])
 }
@@ -82,12 +86,19 @@ async fn buy(db: &Db, shop_id: i32, side: Side, orders: Vec<Uuid>) -> anyhow::Re
     let orders = Arc::new(orders);
     let next = Arc::new(AtomicUsize::new(0));
     let start = Arc::new(Barrier::new(BUYERS + 1));
+    let combiner = Combiner::start(db);
     let mut buyers = Vec::new();
     for _ in 0..BUYERS {
         // The baselines have a session each, as bare as can be; ours pays for its pool.
-        let session = if side == Side::Ours { None } else { Some(PgConnection::connect_with(db.options()).await?) };
-        let (db, orders, next, start) = (db.clone(), orders.clone(), next.clone(), start.clone());
-        buyers.push(tokio::spawn(async move { one_buyer(&db, shop_id, side, session, &orders, &next, &start).await }));
+        let seller = match side {
+            Side::Ours => Seller::Combiner(combiner.clone()),
+            Side::Alone => Seller::Allocator(db.clone()),
+            Side::Counter | Side::WholePool | Side::Floor => {
+                Seller::Baseline(side, PgConnection::connect_with(db.options()).await?)
+            }
+        };
+        let (orders, next, start) = (orders.clone(), next.clone(), start.clone());
+        buyers.push(tokio::spawn(async move { one_buyer(shop_id, seller, &orders, &next, &start).await }));
     }
     start.wait().await;
     let began = Instant::now();
@@ -107,11 +118,16 @@ async fn buy(db: &Db, shop_id: i32, side: Side, orders: Vec<Uuid>) -> anyhow::Re
     Ok((took, times))
 }
 
+/// What a buyer buys by.
+enum Seller {
+    Combiner(Combiner),
+    Allocator(Db),
+    Baseline(Side, PgConnection),
+}
+
 async fn one_buyer(
-    db: &Db,
     shop_id: i32,
-    side: Side,
-    mut session: Option<PgConnection>,
+    mut seller: Seller,
     orders: &[Uuid],
     next: &AtomicUsize,
     start: &Barrier,
@@ -122,29 +138,32 @@ async fn one_buyer(
     while began.elapsed() < ROUND {
         let Some(order) = orders.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
         let at = Instant::now();
-        let reserved = match (&mut session, side) {
-            (None, _) | (_, Side::Ours) => match allocator::run(db, shop_id, *order).await? {
-                Outcome::Reserved => true,
-                other => anyhow::bail!("a buyer was told {other:?} with units left"),
-            },
-            (Some(session), Side::Counter) => sql::by_counter(session, shop_id, *order).await?,
-            // Whoever finds all of it locked looks again, as an application does.
-            (Some(session), Side::WholePool) => loop {
-                if sql::by_whole_pool(session, shop_id, *order).await? {
-                    break true;
-                }
-                if began.elapsed() >= ROUND {
-                    break false;
-                }
-            },
-            (Some(session), Side::Floor) => sql::bare(session, shop_id, SKU, *order).await?,
-        };
-        if reserved {
-            times.push(at.elapsed());
+        loop {
+            if reserve(&mut seller, shop_id, *order).await? {
+                times.push(at.elapsed());
+                break;
+            }
+            // Whoever finds all of the pool locked looks again, as an application does.
+            if began.elapsed() >= ROUND {
+                break;
+            }
         }
     }
-    if let Some(session) = session {
+    if let Seller::Baseline(_, session) = seller {
         session.close().await?;
     }
     Ok(times)
+}
+
+/// Reserves one order; false where a baseline found nothing that it could lock.
+async fn reserve(seller: &mut Seller, shop_id: i32, order: Uuid) -> anyhow::Result<bool> {
+    let outcome = match seller {
+        Seller::Combiner(combiner) => combiner.run(shop_id, order).await?,
+        Seller::Allocator(db) => allocator::run(db, shop_id, order).await?,
+        Seller::Baseline(Side::Counter, session) => return Ok(sql::by_counter(session, shop_id, order).await?),
+        Seller::Baseline(Side::WholePool, session) => return Ok(sql::by_whole_pool(session, shop_id, order).await?),
+        Seller::Baseline(_, session) => return Ok(sql::bare(session, shop_id, SKU, order).await?),
+    };
+    ensure!(outcome == Outcome::Reserved, "a buyer was told {outcome:?} with units left");
+    Ok(true)
 }
