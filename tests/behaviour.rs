@@ -39,6 +39,7 @@ mod sql_api;
 mod stock_edges;
 mod stock_endings;
 mod stock_ledger;
+mod stock_load;
 mod stock_races;
 mod transactions;
 mod up;
