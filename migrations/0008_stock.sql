@@ -135,6 +135,21 @@ create function onehold.pool_lock_key(p_shop int, p_sku text, p_location text) r
 language sql immutable parallel safe
 as $$ select hashtextextended(p_shop || '/' || p_sku || '/' || p_location, 7) $$;
 
+-- Drops unit rows that the caller has locked. The bounds are what makes it cheap whatever the planner believes:
+-- where statistics lag behind a fresh pool, it takes a pool for one row, and without them reads all of it, and
+-- all that was sold, for each unit.
+create function onehold.drop_units(p_shop int, p_sku text, p_location text, p_units bigint[]) returns void
+language plpgsql as $$
+begin
+    if cardinality(p_units) > 0 then
+        delete from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location and unit = any (p_units)
+          and unit >= least(p_units[1], p_units[cardinality(p_units)])
+          and unit <= greatest(p_units[1], p_units[cardinality(p_units)]);
+    end if;
+end
+$$;
+
 -- Puts units out up to the pool's bound, from what is neither held nor out. The caller holds the pool's lock,
 -- and took it in an earlier statement, so that the figures here are newer than any other refill. Gives how
 -- many were put out. While it looks and puts:
@@ -149,18 +164,18 @@ declare
     v record;
     v_bound int := (select pool_bound from onehold.shops where id = p_shop);
     v_put bigint;
+    v_stragglers bigint[];
 begin
     -- Stragglers far below the window would make every search pass over all that was sold above them: they
     -- go back to the rest, and are put out anew at the top.
-    with stragglers as materialized (
+    select coalesce(array_agg(unit), '{}') into v_stragglers from (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location
-          and unit < (select next_unit - 3 * v_bound from onehold.stock_levels
+          and unit < (select next_unit - v_bound from onehold.stock_levels
                       where shop_id = p_shop and sku = p_sku and location = p_location)
-        for update skip locked
-    )
-    delete from onehold.pool_units u using stragglers s
-    where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = s.unit;
+        order by unit
+        for update skip locked) s;
+    perform onehold.drop_units(p_shop, p_sku, p_location, v_stragglers);
     select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
     v_put := least(v.on_hand - v.held - v.pooled, v_bound - v.pooled);
     if v_put <= 0 then
@@ -172,7 +187,7 @@ begin
     where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
     update onehold.stock_levels l
     set next_unit = l.next_unit + v_put,
-        low_unit = greatest(l.low_unit, l.next_unit + v_put - 4 * v_bound)
+        low_unit = greatest(l.low_unit, l.next_unit + v_put - 2 * v_bound)
     where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
     return v_put;
 end
@@ -198,7 +213,7 @@ declare
     v_next bigint;
     v_from bigint;
     v_taken bigint[];
-    v_more bigint[];
+    v_more bigint[] := '{}';
 begin
     select low_unit, next_unit into v_low, v_next from onehold.stock_levels
     where shop_id = p_shop and sku = p_sku and location = p_location;
@@ -206,31 +221,21 @@ begin
         return '{}';
     end if;
     v_from := v_low + floor(random() * greatest(v_next - v_low - p_n, 1))::bigint;
-    with picked as materialized (
+    select coalesce(array_agg(unit), '{}') into v_taken from (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location and unit >= v_from
         order by unit limit p_n
-        for update skip locked
-    ), gone as (
-        delete from onehold.pool_units u using picked p
-        where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = p.unit
-        returning u.unit
-    )
-    select coalesce(array_agg(unit), '{}') into v_taken from gone;
+        for update skip locked) picked;
     if cardinality(v_taken) < p_n then
-        with picked as materialized (
+        select coalesce(array_agg(unit), '{}') into v_more from (
             select unit from onehold.pool_units
             where shop_id = p_shop and sku = p_sku and location = p_location and unit < v_from
             order by unit desc limit p_n - cardinality(v_taken)
-            for update skip locked
-        ), gone as (
-            delete from onehold.pool_units u using picked p
-            where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location and u.unit = p.unit
-            returning u.unit
-        )
-        select coalesce(array_agg(unit), '{}') into v_more from gone;
-        v_taken := v_taken || v_more;
+            for update skip locked) picked;
     end if;
+    perform onehold.drop_units(p_shop, p_sku, p_location, v_taken);
+    perform onehold.drop_units(p_shop, p_sku, p_location, v_more);
+    v_taken := v_taken || v_more;
     return v_taken;
 end
 $$;
@@ -255,14 +260,22 @@ declare
 begin
     if p_exact then
         for v_place in
-            select distinct l.sku, s.location from onehold.order_lines l
+            select l.sku, s.location, sum(l.quantity) as wanted from onehold.order_lines l
             join onehold.stock_levels s on s.shop_id = l.shop_id and s.sku = l.sku
                 and (l.locations is null or s.location = any (l.locations))
             where l.shop_id = p_shop and l.order_id = p_order and l.sku is not null
+            group by l.sku, s.location
             order by l.sku, s.location
         loop
             perform pg_advisory_xact_lock(onehold.pool_lock_key(p_shop, v_place.sku, v_place.location));
-            perform onehold.refill_locked(p_shop, v_place.sku, v_place.location);
+            -- Whoever waited here finds what the one before has put out. If all that wait counted and refilled
+            -- again, the last of them would wait for the sum of it.
+            if (select count(*) from (
+                    select from onehold.pool_units
+                    where shop_id = p_shop and sku = v_place.sku and location = v_place.location
+                    order by unit desc limit v_place.wanted) enough) < v_place.wanted then
+                perform onehold.refill_locked(p_shop, v_place.sku, v_place.location);
+            end if;
         end loop;
     end if;
     for v_line in
@@ -282,7 +295,9 @@ begin
               and (v_line.locations is null or s.location = any (v_line.locations))
             -- As preferred; where all are equal, the fullest first, so that load spreads.
             order by array_position(v_line.locations, s.location),
-                     case when v_line.locations is null then
+                     case when v_line.locations is null and exists (
+                         select from onehold.stock_levels o
+                         where o.shop_id = p_shop and o.sku = s.sku and o.location <> s.location) then
                          (select count(*) from onehold.pool_units u
                           where u.shop_id = p_shop and u.sku = s.sku and u.location = s.location) end desc,
                      s.location
