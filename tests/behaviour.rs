@@ -40,6 +40,7 @@ mod stock_edges;
 mod stock_endings;
 mod stock_ledger;
 mod stock_load;
+mod stock_model;
 mod stock_races;
 mod transactions;
 mod up;
