@@ -331,13 +331,24 @@ begin
             exit when v_left = 0;
         end loop;
         if v_left > 0 then
+            -- What this line got so far goes back with the refusal: it is neither held by anyone nor gone.
             return jsonb_build_object('short', jsonb_build_object('line', v_line.line, 'places', coalesce((
-                select jsonb_agg(jsonb_build_object('location', s.location, 'on_hand', f.on_hand, 'held', f.held,
-                    'pooled', f.pooled, 'wanted', v_line.locations is null or s.location = any (v_line.locations),
-                    'own', (select coalesce(sum(r.quantity), 0) from onehold.reservations r
-                            where r.shop_id = p_shop and r.order_id = p_order and r.state = 'held'
-                              and r.sku = s.sku and r.location = s.location)))
-                from onehold.stock_levels s, onehold.pool_figures(p_shop, s.sku, s.location) f
+                select jsonb_agg(jsonb_build_object('location', s.location, 'on_hand', f.on_hand,
+                    'held', f.held - mine.of_line, 'pooled', f.pooled, 'own', mine.of_others,
+                    -- In the same statement as the figures: the next may find them ended by someone else.
+                    'lapsed', (
+                        select coalesce(sum(r.quantity), 0) from onehold.reservations r
+                        where r.shop_id = p_shop and r.sku = s.sku and r.location = s.location and r.state = 'held'
+                          and r.expires_at <= clock_timestamp()),
+                    'wanted', v_line.locations is null or s.location = any (v_line.locations)))
+                from onehold.stock_levels s
+                cross join lateral onehold.pool_figures(p_shop, s.sku, s.location) f
+                cross join lateral (
+                    select coalesce(sum(r.quantity) filter (where r.line = v_line.line), 0) as of_line,
+                           coalesce(sum(r.quantity) filter (where r.line <> v_line.line), 0) as of_others
+                    from onehold.reservations r
+                    where r.shop_id = p_shop and r.order_id = p_order and r.state = 'held'
+                      and r.sku = s.sku and r.location = s.location) mine
                 where s.shop_id = p_shop and s.sku = v_line.sku), '[]')));
         end if;
     end loop;

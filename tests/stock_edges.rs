@@ -263,6 +263,24 @@ async fn a_unit_that_was_bought_while_its_stock_was_forced_away_is_recorded_as_l
     conserved(&scene).await;
 }
 
+/// What the search itself put together for the line before it came to an end counts neither as held by others
+/// nor as gone.
+#[tokio::test]
+async fn a_split_line_that_was_filled_in_part_is_told_of_what_kind_its_refusal_is() {
+    let scene = stocked(&[("X", "BER", 2), ("X", "FRA", 5)]).await;
+    let split = |quantity| vec![units_from("X", quantity, &["BER", "FRA"], true)];
+    reserved(&scene, "others", vec![units_from("X", 3, &["FRA"], false)]).await;
+    // On hand 7, held 3: four can be had.
+    for (quantity, kind) in [(5, Kind::Held), (7, Kind::Held), (8, Kind::Unavailable)] {
+        assert_eq!(refused(&scene, &format!("{quantity}"), split(quantity)).await.kind, kind, "{quantity}");
+    }
+    let rival = lock(&scene, 1).await;
+    assert_eq!(refused(&scene, "locked", split(4)).await.kind, Kind::Contended);
+    rival.close().await.unwrap();
+    reserved(&scene, "free", split(4)).await;
+    conserved(&scene).await;
+}
+
 /// A hold that somebody is expiring at this very moment is no hold in the way: the order tries again.
 #[tokio::test]
 async fn a_lapsed_hold_that_another_is_ending_right_now_is_contended_and_not_held() {
