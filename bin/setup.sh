@@ -30,38 +30,49 @@ find_postgres() {
     printf '%s' "$best"
 }
 
-# Runs a command as root: as it is, or by sudo where that needs no answer or somebody is there to give it.
-as_root() {
+# How to become root: not at all where we are, by sudo where that needs no answer or somebody is there to
+# give it. Fails where there is no way.
+root_by() {
     if [ "$(id -u)" = 0 ]; then
-        "$@"
+        printf ''
     elif command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
-        sudo "$@"
+        printf 'sudo'
     else
-        fail "this needs root, once; run: sudo $*"
+        return 1
     fi
 }
 
 # install WHAT DEBIAN-PACKAGES RED-HAT-PACKAGES SUSE-PACKAGES ALPINE-PACKAGES ARCH-PACKAGES BREW-PACKAGES
 install() {
-    say "installing $1 with the system's package manager"
-    # Package lists are words to be split.
-    # shellcheck disable=SC2086
     if command -v apt-get >/dev/null; then
-        as_root apt-get update -qq || say "apt-get update failed; trying with the lists that are here"
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $2
+        command="apt-get install -y $2"
     elif command -v dnf >/dev/null; then
-        as_root dnf install -y -q $3
+        command="dnf install -y $3"
     elif command -v zypper >/dev/null; then
-        as_root zypper --non-interactive install $4
+        command="zypper --non-interactive install $4"
     elif command -v apk >/dev/null; then
-        as_root apk add $5
+        command="apk add $5"
     elif command -v pacman >/dev/null; then
-        as_root pacman -S --noconfirm --needed $6
+        command="pacman -S --noconfirm --needed $6"
     elif command -v brew >/dev/null; then
-        brew install $7
+        command="brew install $7"
     else
-        fail "no package manager is known here; install $1 by hand"
-    fi >&2
+        fail "$1: none found, and no package manager is known here; install it by hand"
+    fi
+    case $command in
+    brew*) sudo='' ;;
+    *) sudo=$(root_by) || fail "$1: none found, and installing needs root; run: sudo $command" ;;
+    esac
+    say "$1: none found; running: ${sudo:+$sudo }$command"
+    # Commands are words to be split.
+    # shellcheck disable=SC2086
+    case $command in
+    apt-get*)
+        $sudo apt-get update -qq >&2 || say "apt-get update failed; trying with the lists that are here"
+        $sudo env DEBIAN_FRONTEND=noninteractive $command >&2
+        ;;
+    *) $sudo $command >&2 ;;
+    esac || fail "that failed"
 }
 
 need_postgres() {
@@ -79,7 +90,7 @@ need_rust() {
         export PATH
     fi
     command -v cargo >/dev/null || fail "a Rust toolchain is needed, 1.94 or newer: https://rustup.rs"
-    command -v cc >/dev/null || install "a C compiler" "gcc libc6-dev" gcc gcc build-base gcc gcc
+    command -v cc >/dev/null || install "C compiler" "gcc libc6-dev" gcc gcc build-base gcc gcc
     # A checkout or a home that belongs to somebody else: what is built and fetched goes elsewhere.
     own="${TMPDIR:-/tmp}/onehold-build-$(id -u)"
     if [ -z "${CARGO_TARGET_DIR:-}" ] && ! can_write target; then

@@ -78,6 +78,13 @@ create table onehold.stock_shortfalls (
 create unique index one_open_shortfall_per_pool on onehold.stock_shortfalls (shop_id, sku, location)
     where cleared_at is null;
 
+-- How far the housekeeping has come on its way round the pools of a shop.
+create table onehold.pool_walks (
+    shop_id int primary key,
+    sku text not null default '',
+    location text not null default ''
+);
+
 create index holds_by_pool on onehold.reservations (shop_id, sku, location) include (quantity, expires_at)
     where state = 'held' and sku is not null;
 
@@ -113,11 +120,13 @@ create trigger movements_make_on_hand after insert on onehold.stock_movements
     referencing new table as fresh
     for each statement execute function onehold.follow_movements();
 
--- What one pool has at this instant, as one statement sees it: on-hand, held, pooled.
+-- What one pool has at this instant, as one statement sees it: on-hand, held, pooled. Not in plain SQL, which would
+-- be planned anew at each call.
 create function onehold.pool_figures(
     p_shop int, p_sku text, p_location text, out on_hand bigint, out held bigint, out pooled bigint
 )
-language sql stable as $$
+language plpgsql stable as $$
+begin
     select
         coalesce((select rolled from onehold.stock_levels
                   where shop_id = p_shop and sku = p_sku and location = p_location), 0)
@@ -127,6 +136,8 @@ language sql stable as $$
                   where shop_id = p_shop and sku = p_sku and location = p_location and state = 'held'), 0),
         (select count(*) from onehold.pool_units
          where shop_id = p_shop and sku = p_sku and location = p_location)
+    into on_hand, held, pooled;
+end
 $$;
 
 -- The advisory lock of a pool: one refiller, adjuster or exact reservation at a time. Two pools that share a
@@ -135,18 +146,21 @@ create function onehold.pool_lock_key(p_shop int, p_sku text, p_location text) r
 language sql immutable parallel safe
 as $$ select hashtextextended(p_shop || '/' || p_sku || '/' || p_location, 7) $$;
 
--- Drops unit rows that the caller has locked. The bounds are what makes it cheap whatever the planner believes:
--- where statistics lag behind a fresh pool, it takes a pool for one row, and without them reads all of it, and
--- all that was sold, for each unit.
-create function onehold.drop_units(p_shop int, p_sku text, p_location text, p_units bigint[]) returns void
+-- Takes up to n unit rows in that nobody has locked, so that they are sellable no more. Gives how many.
+create function onehold.take_in(p_shop int, p_sku text, p_location text, p_n bigint) returns bigint
 language plpgsql as $$
+declare
+    v_units bigint[];
 begin
-    if cardinality(p_units) > 0 then
-        delete from onehold.pool_units
-        where shop_id = p_shop and sku = p_sku and location = p_location and unit = any (p_units)
-          and unit >= least(p_units[1], p_units[cardinality(p_units)])
-          and unit <= greatest(p_units[1], p_units[cardinality(p_units)]);
-    end if;
+    select array_agg(unit order by unit) into v_units from (
+        select unit from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location
+        order by unit limit p_n
+        for update skip locked) picked;
+    delete from onehold.pool_units
+    where shop_id = p_shop and sku = p_sku and location = p_location
+      and unit between v_units[1] and v_units[cardinality(v_units)] and unit = any (v_units);
+    return coalesce(cardinality(v_units), 0);
 end
 $$;
 
@@ -158,26 +172,44 @@ $$;
 --   * a lapse, a cancellation, a receipt or a release makes the rest larger: it is put out next time;
 --   * an adjustment that takes stock away, or another refill, waits for the same lock.
 -- So what was counted as rest is still there when it is put out.
+-- Where more is out than there is stock for (a forced movement found the rows locked), or than the bound allows
+-- (it was lowered), rows that nobody has locked are taken in again; and a shortfall is settled as far as what is
+-- held has ended or come in since.
 create function onehold.refill_locked(p_shop int, p_sku text, p_location text) returns bigint
 language plpgsql as $$
 declare
     v record;
     v_bound int := (select pool_bound from onehold.shops where id = p_shop);
     v_put bigint;
-    v_stragglers bigint[];
+    v_taken bigint := 0;
+    v_far bigint[];
 begin
     -- Stragglers far below the window would make every search pass over all that was sold above them: they
     -- go back to the rest, and are put out anew at the top.
-    select coalesce(array_agg(unit), '{}') into v_stragglers from (
+    select array_agg(unit order by unit) into v_far from (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location
           and unit < (select next_unit - v_bound from onehold.stock_levels
                       where shop_id = p_shop and sku = p_sku and location = p_location)
-        order by unit
-        for update skip locked) s;
-    perform onehold.drop_units(p_shop, p_sku, p_location, v_stragglers);
+        for update skip locked) far;
+    if v_far is not null then
+        -- By key: by ctid it would be a look at every pool of the installation.
+        delete from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location
+          and unit between v_far[1] and v_far[cardinality(v_far)] and unit = any (v_far);
+    end if;
     select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
     v_put := least(v.on_hand - v.held - v.pooled, v_bound - v.pooled);
+    if v_put < 0 then
+        v_taken := onehold.take_in(p_shop, p_sku, p_location, -v_put);
+    end if;
+    -- Never upwards: what is lacking without a movement that said so is for `verify` to find.
+    update onehold.stock_shortfalls
+    set units = case when lacking.units > 0 then lacking.units else stock_shortfalls.units end,
+        cleared_at = case when lacking.units <= 0 then clock_timestamp() end
+    from (select v.held + v.pooled - v_taken - v.on_hand as units) lacking
+    where shop_id = p_shop and sku = p_sku and location = p_location and cleared_at is null
+      and stock_shortfalls.units > lacking.units;
     if v_put <= 0 then
         return 0;
     end if;
@@ -204,8 +236,93 @@ begin
 end
 $$;
 
+-- Refills a pool that has fallen under its low-water mark, which is half its bound, or takes in what is out too
+-- much; leaves any other alone. What the refill job does. Gives how many units were put out.
+create function onehold.refill_if_needed(p_shop int, p_sku text, p_location text) returns bigint
+language plpgsql as $$
+begin
+    -- Waits for whoever has the lock: it may have drawn the pool down since it refilled it.
+    perform pg_advisory_xact_lock(onehold.pool_lock_key(p_shop, p_sku, p_location));
+    if onehold.needs_refill(p_shop, p_sku, p_location) then
+        return onehold.refill_locked(p_shop, p_sku, p_location);
+    end if;
+    return 0;
+end
+$$;
+
+-- Whether a refill would change something that matters: units to put out and fewer than half the bound out, or
+-- more out than the bound or the stock allows.
+create function onehold.needs_refill(p_shop int, p_sku text, p_location text) returns boolean
+language plpgsql stable as $$
+declare
+    v_bound int := (select pool_bound from onehold.shops where id = p_shop);
+    v record;
+begin
+    select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
+    return (v.pooled * 2 < v_bound and v.on_hand - v.held > v.pooled)
+        or v.pooled > least(v_bound, greatest(v.on_hand - v.held, 0));
+end
+$$;
+
+-- Enqueues the job that refills a pool, once while it waits or runs. Called by buyers, so it waits for nobody: who
+-- finds another at it leaves it to him. Gives whether a job was put in.
+create function onehold.enqueue_refill(p_shop int, p_sku text, p_location text) returns boolean
+language plpgsql as $$
+declare
+    -- As JSON, since names may hold any sign that could stand between them.
+    v_key text := jsonb_build_array(p_shop, p_sku, p_location)::text;
+begin
+    if exists (select from apalis.jobs
+               where job_type = 'refill' and idempotency_key = v_key and status not in ('Done', 'Killed'))
+       or not pg_try_advisory_xact_lock(hashtextextended(v_key, 8)) then
+        return false;
+    end if;
+    return onehold.enqueue_job('refill', v_key,
+        jsonb_build_object('v', 1, 'shop', p_shop, 'sku', p_sku, 'location', p_location), 5);
+end
+$$;
+
+-- Looks at the next p_limit pools on the way round all of a shop's, and enqueues a refill for those that need one
+-- and that nobody woke. Two at once do not do the same: one of them does nothing. Gives how many were looked at
+-- and how many woken; fewer than p_limit looked at is the end of the way, and the next look begins anew.
+create function onehold.wake_pools(p_shop int, p_limit int, out looked bigint, out woken bigint)
+language plpgsql as $$
+declare
+    v_from record;
+    v_last record;
+begin
+    looked := 0;
+    woken := 0;
+    insert into onehold.pool_walks (shop_id) values (p_shop) on conflict do nothing;
+    select w.sku, w.location into v_from from onehold.pool_walks w where w.shop_id = p_shop for update skip locked;
+    if not found then
+        return;
+    end if;
+    for v_last in
+        select l.sku, l.location from onehold.stock_levels l
+        where l.shop_id = p_shop and (l.sku, l.location) > (v_from.sku, v_from.location)
+        order by l.sku, l.location
+        limit p_limit
+    loop
+        looked := looked + 1;
+        if onehold.needs_refill(p_shop, v_last.sku, v_last.location)
+           and onehold.enqueue_refill(p_shop, v_last.sku, v_last.location) then
+            woken := woken + 1;
+        end if;
+        v_from := v_last;
+    end loop;
+    if looked < p_limit then
+        v_from.sku := '';
+        v_from.location := '';
+    end if;
+    update onehold.pool_walks set sku = v_from.sku, location = v_from.location where shop_id = p_shop;
+end
+$$;
+
 -- Takes up to n units out of a pool and gives their numbers. The search begins anywhere among the units that
--- are left, so that buyers who come at once seldom meet, and goes round once.
+-- are left, so that buyers who come at once seldom meet, and goes round once. What was picked is deleted within the
+-- range that it spans: by a join or a list alone it would be looked for in the whole pool, wherever the statistics
+-- take pools for small.
 create function onehold.take_units(p_shop int, p_sku text, p_location text, p_n int) returns bigint[]
 language plpgsql as $$
 declare
@@ -213,7 +330,7 @@ declare
     v_next bigint;
     v_from bigint;
     v_taken bigint[];
-    v_more bigint[] := '{}';
+    v_more bigint[];
 begin
     select low_unit, next_unit into v_low, v_next from onehold.stock_levels
     where shop_id = p_shop and sku = p_sku and location = p_location;
@@ -221,21 +338,35 @@ begin
         return '{}';
     end if;
     v_from := v_low + floor(random() * greatest(v_next - v_low - p_n, 1))::bigint;
-    select coalesce(array_agg(unit), '{}') into v_taken from (
+    with picked as materialized (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location and unit >= v_from
         order by unit limit p_n
-        for update skip locked) picked;
+        for update skip locked
+    ), gone as (
+        delete from onehold.pool_units u
+        where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location
+          and u.unit between (select min(unit) from picked) and (select max(unit) from picked)
+          and u.unit = any (array(select unit from picked))
+        returning u.unit
+    )
+    select coalesce(array_agg(unit), '{}') into v_taken from gone;
     if cardinality(v_taken) < p_n then
-        select coalesce(array_agg(unit), '{}') into v_more from (
+        with picked as materialized (
             select unit from onehold.pool_units
             where shop_id = p_shop and sku = p_sku and location = p_location and unit < v_from
             order by unit desc limit p_n - cardinality(v_taken)
-            for update skip locked) picked;
+            for update skip locked
+        ), gone as (
+            delete from onehold.pool_units u
+            where u.shop_id = p_shop and u.sku = p_sku and u.location = p_location
+              and u.unit between (select min(unit) from picked) and (select max(unit) from picked)
+              and u.unit = any (array(select unit from picked))
+            returning u.unit
+        )
+        select coalesce(array_agg(unit), '{}') into v_more from gone;
+        v_taken := v_taken || v_more;
     end if;
-    perform onehold.drop_units(p_shop, p_sku, p_location, v_taken);
-    perform onehold.drop_units(p_shop, p_sku, p_location, v_more);
-    v_taken := v_taken || v_more;
     return v_taken;
 end
 $$;
@@ -245,7 +376,7 @@ $$;
 -- not do, the caller undoes it and calls again with p_exact true: then every pool that a line may draw on is
 -- locked, in one order for everybody, and refilled; what the pool cannot give comes from the rest, so that more
 -- than a pool's bound can be had; and what is said to be missing is missing.
--- Gives {"filled": true}, or {"short": {"line", "places": [{"location", "on_hand", "held", "own", "pooled"}]}}.
+-- Gives {"filled": true, "woke": whether a refill was enqueued}, or {"short": {"line", "places": [{"location", "on_hand", "held", "own", "pooled"}]}}.
 create function onehold.reserve_stock(p_shop int, p_order uuid, p_deadline timestamptz, p_exact boolean) returns jsonb
 language plpgsql as $$
 declare
@@ -257,6 +388,8 @@ declare
     v_had int;
     v_slot smallint;
     v_tried jsonb;
+    v_bound int := (select pool_bound from onehold.shops where id = p_shop);
+    v_woke boolean := false;
 begin
     if p_exact then
         for v_place in
@@ -322,6 +455,12 @@ begin
                         'tried', v_tried,
                         'taken', jsonb_build_object('location', v_place.location, 'quantity', v_had,
                                                     'from_pool', cardinality(v_units))));
+                -- To count what is left would cost every buyer. So about ten times while a pool is sold, by
+                -- chance, a job looks whether it has fallen low. Under the lock it was refilled just now.
+                if not p_exact and random() < v_had / (v_bound / 10.0)
+                   and onehold.enqueue_refill(p_shop, v_line.sku, v_place.location) then
+                    v_woke := true;
+                end if;
                 v_left := v_left - v_had;
             elsif cardinality(v_units) > 0 then
                 -- Not enough for one location to fill the line: they go back as they were.
@@ -352,7 +491,7 @@ begin
                 where s.shop_id = p_shop and s.sku = v_line.sku), '[]')));
         end if;
     end loop;
-    return '{"filled": true}';
+    return jsonb_build_object('filled', true, 'woke', v_woke);
 end
 $$;
 
@@ -384,30 +523,13 @@ begin
         -- moment: it is as good as held.
         v_excess := least(v.pooled, v.held + v.pooled - (v.on_hand + p_delta));
         if v_excess > 0 then
-            with gone as (
-                delete from onehold.pool_units u
-                where u.ctid in (select s.ctid from onehold.pool_units s
-                                 where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location
-                                 limit v_excess for update skip locked)
-                returning 1
-            )
-            select count(*) into v_taken from gone;
+            v_taken := onehold.take_in(p_shop, p_sku, p_location, v_excess);
         end if;
         lacking := v.held + v.pooled - v_taken - (v.on_hand + p_delta);
         if lacking > 0 and not p_force then
             outcome := 'would_oversell';
             -- What was taken out goes back with the caller's rollback.
             return;
-        end if;
-        if lacking > 0 then
-            -- Forced, it waits for the buyers that have rows locked (who never wait for this pool's lock while
-            -- they do): if one did not buy after all, its row would be left, stand for nothing, and be sold.
-            delete from onehold.pool_units u
-            where u.ctid in (select s.ctid from onehold.pool_units s
-                             where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location
-                             limit lacking for update);
-            -- What they bought is held by now.
-            select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
         end if;
     end if;
     begin
@@ -420,46 +542,49 @@ begin
         return;
     end;
     outcome := 'posted';
-    lacking := greatest(v.held - (v.on_hand + p_delta), 0);
-    if lacking > 0 then
+    lacking := greatest(v.held + v.pooled - v_taken - (v.on_hand + p_delta), 0);
+    if lacking > 0 and p_delta < 0 then
         insert into onehold.stock_shortfalls (shop_id, sku, location, units, reference)
         values (p_shop, p_sku, p_location, lacking, p_reference)
         on conflict (shop_id, sku, location) where cleared_at is null
             do update set units = excluded.units, reference = excluded.reference;
-    else
-        update onehold.stock_shortfalls set cleared_at = clock_timestamp()
-        where shop_id = p_shop and sku = p_sku and location = p_location and cleared_at is null;
     end if;
+    -- Settles the shortfall where this movement brought what was lacking.
     perform onehold.refill_locked(p_shop, p_sku, p_location);
 end
 $$;
 
--- Rolls up what of the ledger has been appended since. Passes over rows that somebody has locked. Gives how
--- many were rolled up.
+-- Rolls up what of the ledger has been appended since, at most p_limit movements. Passes over rows that somebody
+-- has locked. Gives how many were rolled up. One pool after the other, each by its key: this table is mostly empty
+-- and now and then holds a million rows that were imported, and a join planned for the one is hopeless for the other.
 create function onehold.roll_up(p_shop int, p_limit int) returns bigint
 language plpgsql as $$
 declare
-    v_count bigint;
+    v_pool record;
+    v_ids bigint[];
+    v_sum bigint;
+    v_count bigint := 0;
 begin
-    with picked as (
-        select ctid from onehold.stock_deltas where shop_id = p_shop
-        limit p_limit for update skip locked
-    ), gone as (
-        delete from onehold.stock_deltas d using picked s where d.ctid = s.ctid
-        returning d.sku, d.location, d.delta
-    ), summed as (
-        select sku, location, sum(delta) as delta, count(*) as n from gone group by sku, location
-    ), kept as (
+    for v_pool in
         -- In one order, as every one who locks several levels.
-        select l.sku, l.location from onehold.stock_levels l join summed s using (sku, location)
-        where l.shop_id = p_shop order by l.sku, l.location for update of l
-    ), rolled as (
-        update onehold.stock_levels l set rolled = l.rolled + s.delta
-        from summed s join kept k using (sku, location)
-        where l.shop_id = p_shop and l.sku = s.sku and l.location = s.location
-        returning s.n
-    )
-    select coalesce(sum(n), 0) into v_count from rolled;
+        select sku, location, count(*) as n from (
+            select sku, location from onehold.stock_deltas where shop_id = p_shop
+            order by sku, location, id limit p_limit) appended
+        group by sku, location order by sku, location
+    loop
+        select array_agg(id order by id), sum(delta) into v_ids, v_sum from (
+            select id, delta from onehold.stock_deltas
+            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location
+            order by id limit v_pool.n for update skip locked) picked;
+        if v_ids is not null then
+            delete from onehold.stock_deltas
+            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location
+              and id between v_ids[1] and v_ids[cardinality(v_ids)] and id = any (v_ids);
+            update onehold.stock_levels set rolled = rolled + v_sum
+            where shop_id = p_shop and sku = v_pool.sku and location = v_pool.location;
+            v_count := v_count + cardinality(v_ids);
+        end if;
+    end loop;
     return v_count;
 end
 $$;

@@ -28,10 +28,11 @@ $$;
 -- Reserves those of the given orders that the quick way suffices for: placed, stock lines only, and enough
 -- units at hand that nobody else has locked. Each stands or falls by itself. Gives reserved, decided (it is not
 -- placed any more) or apart (it needs the careful way: assets, refills, refusals, or its lock is taken).
-create function onehold.reserve_batch(p_shop int, p_orders uuid[]) returns table (order_id uuid, outcome text)
+create function onehold.reserve_batch(p_shop int, p_orders uuid[]) returns table (order_id uuid, outcome text, woke boolean)
 language plpgsql as $$
 declare
     v_order record;
+    v_reserved jsonb;
 begin
     for v_order in
         -- In one order for everybody; and nobody is waited for, as one order's wait would be all the others'.
@@ -42,6 +43,7 @@ begin
         for update skip locked
     loop
         order_id := v_order.id;
+        woke := false;
         if v_order.status <> 'placed' then
             outcome := 'decided';
             return next;
@@ -54,11 +56,13 @@ begin
             continue;
         end if;
         begin
-            if onehold.reserve_stock(p_shop, v_order.id, v_order.deadline, false) ? 'short' then
+            v_reserved := onehold.reserve_stock(p_shop, v_order.id, v_order.deadline, false);
+            if v_reserved ? 'short' then
                 raise exception 'short' using errcode = 'OHSHT';
             end if;
             perform onehold.mark_reserved(p_shop, v_order.id);
             outcome := 'reserved';
+            woke := (v_reserved->>'woke')::boolean;
         exception when sqlstate 'OHSHT' then
             outcome := 'apart';
         end;

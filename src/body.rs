@@ -10,6 +10,10 @@ pub const MOST_FAULTS: usize = 1_000;
 /// The most bytes that their pointers take: names are the sender's, and can be as long as the body.
 const MOST_POINTER_BYTES: usize = 2 << 20;
 
+/// How deep a body may nest. The parser ends at 128; what is stored is shown again inside lists and
+/// events, which must still be readable by a parser like ours.
+pub const MOST_DEPTH: usize = 64;
+
 /// A part of a body that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct BodyFault {
@@ -46,6 +50,34 @@ pub enum Controls {
     Allowed,
     /// It may not.
     Refused,
+}
+
+/// Reads a JSON text, in UTF-8. Numbers beyond 64 bits are kept as doubles; of a name that stands there twice
+/// the last counts.
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence that begins with what it is.
+pub fn parse(bytes: &[u8]) -> Result<Value, String> {
+    let text =
+        std::str::from_utf8(bytes).map_err(|error| format!("is not UTF-8 from byte {} on", error.valid_up_to()))?;
+    if text.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    // The parser's own words name line and column, and quote nothing of the body.
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+    if depth(&value) > MOST_DEPTH {
+        return Err(format!("nests deeper than {MOST_DEPTH} levels"));
+    }
+    Ok(value)
+}
+
+/// How many arrays and objects stand within each other. The parser has bounded the recursion.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 impl Faults {

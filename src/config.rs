@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
 
 /// A text that is never shown: not by `--help`, not by `Debug`, not in logs.
 #[derive(Clone, PartialEq, Eq)]
@@ -112,6 +112,32 @@ pub struct Work {
     pub concurrency: Option<u16>,
 }
 
+/// What is imported.
+#[derive(Args, Clone, Debug)]
+pub struct Importing {
+    /// The shop that it is imported into
+    #[arg(long, env = "ONEHOLD_SHOP", default_value = "main", value_name = "SHOP")]
+    pub shop: String,
+    /// The rows are assets; without this and --stock, the header or the first object tells
+    #[arg(long, env = "ONEHOLD_IMPORT_ASSETS", conflicts_with = "stock")]
+    pub assets: bool,
+    /// The rows are movements of stock
+    #[arg(long, env = "ONEHOLD_IMPORT_STOCK")]
+    pub stock: bool,
+    /// How they are written; without this, the file's ending tells: .csv, .ndjson or .jsonl
+    #[arg(long, env = "ONEHOLD_IMPORT_FORMAT", value_enum, value_name = "FORMAT")]
+    pub format: Option<RowFormat>,
+}
+
+/// How the rows of an import are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RowFormat {
+    /// Comma-separated, with a header
+    Csv,
+    /// One JSON object a line
+    Ndjson,
+}
+
 /// How this process ends.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Ending {
@@ -168,6 +194,7 @@ mod tests {
         command = Listen::augment_args(command);
         command = ShopSecrets::augment_args(command);
         command = Work::augment_args(command);
+        command = Importing::augment_args(command);
         command = Ending::augment_args(command);
         Logging::augment_args(command)
     }

@@ -1,6 +1,7 @@
 //! Behaviour tests: one module per behaviour, one binary, one PostgreSQL server for all of them.
 
 mod http;
+mod importer;
 mod queue_support;
 mod scene;
 mod served;
@@ -23,6 +24,9 @@ mod http_endings;
 mod http_errors;
 mod http_orders;
 mod http_wait;
+mod import;
+mod import_again;
+mod import_large;
 mod migrations;
 mod payments_inbox;
 mod payments_signing;
@@ -36,11 +40,14 @@ mod queue_schedule;
 mod queue_shutdown;
 mod server;
 mod sql_api;
+mod stock_append_only;
 mod stock_edges;
 mod stock_endings;
+mod stock_housekeeping;
 mod stock_ledger;
 mod stock_load;
 mod stock_model;
+mod stock_movements;
 mod stock_races;
 mod transactions;
 mod up;

@@ -2,7 +2,7 @@
 //! changed, only added to.
 
 use onehold::queue::catalogue::{
-    self, ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, Job, RESERVE, ReserveOrder, Task,
+    self, ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, Job, REFILL, RESERVE, RefillPool, ReserveOrder, Task,
 };
 use onehold::queue::{Delivery, JobError, decode};
 use serde::Serialize;
@@ -22,10 +22,11 @@ fn frozen<T: Job + Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(p
 
 #[test]
 fn names_of_queues_are_frozen() {
-    assert_eq!(catalogue::ALL.map(|queue| queue.name), ["reserve", "convert", "housekeeping"]);
+    assert_eq!(catalogue::ALL.map(|queue| queue.name), ["reserve", "convert", "housekeeping", "refill"]);
     assert_eq!(ReserveOrder::QUEUE, RESERVE);
     assert_eq!(ApplyPayment::QUEUE, CONVERT);
     assert_eq!(Housekeeping::QUEUE, HOUSEKEEPING);
+    assert_eq!(RefillPool::QUEUE, REFILL);
 }
 
 #[test]
@@ -39,7 +40,11 @@ fn payloads_of_version_1_are_written_and_read() {
         r#"{"v":1,"shop":7,"provider":"stripe","event":"evt_1"}"#,
         &ApplyPayment { v: 1, shop: 7, provider: "stripe".to_owned(), event: "evt_1".to_owned() },
     );
-    for (name, task) in ["sweep", "requeue", "prune"].into_iter().zip(Task::ALL) {
+    frozen(
+        r#"{"v":1,"shop":7,"sku":"PSU \"750\"","location":"BER"}"#,
+        &RefillPool { v: 1, shop: 7, sku: "PSU \"750\"".to_owned(), location: "BER".to_owned() },
+    );
+    for (name, task) in ["sweep", "requeue", "roll_up", "prune"].into_iter().zip(Task::ALL) {
         frozen(&format!(r#"{{"v":1,"task":"{name}"}}"#), &Housekeeping { v: 1, task });
         assert_eq!(task.name(), name);
     }

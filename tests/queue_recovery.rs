@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use onehold::db::Db;
 use onehold::queue::catalogue::RESERVE;
-use onehold::queue::{Handler, JobError};
+use onehold::queue::{Handler, JobError, Settings};
 use sqlx::Connection as _;
 use tokio::sync::Semaphore;
 
@@ -235,20 +235,19 @@ async fn a_worker_survives_a_database_that_hangs_up_again_and_again_and_loses_no
     let (mut admin, name) = beside(&test).await;
     for round in 0..10 {
         for n in 0..20 {
-            sqlx::query(
-                "insert into apalis.jobs (id, job_type, job, max_attempts, idempotency_key)
-                 values ($1, 'reserve', convert_to($1, 'UTF8'), 20, $1)",
-            )
-            .bind(format!("{round}-{n}"))
-            .execute(test.db.pool())
-            .await
-            .unwrap();
+            // The test's own connections are hung up, too.
+            until("it is put", async || {
+                let put = sqlx::query(
+                    "insert into apalis.jobs (id, job_type, job, max_attempts, idempotency_key)
+                     values ($1, 'reserve', convert_to($1, 'UTF8'), 20, $1) on conflict do nothing",
+                );
+                put.bind(format!("{round}-{n}")).execute(test.db.pool()).await.is_ok()
+            })
+            .await;
         }
         test.db.notifier().job(RESERVE.name);
         until("some have run", async || runs.lock().unwrap().len() > round * 20).await;
         hang_up(&mut admin, &name).await;
-        until("the test's own pool works again", async || sqlx::query("select").execute(test.db.pool()).await.is_ok())
-            .await;
     }
     until("all are done", async || {
         let done = sqlx::query_scalar("select count(*) from apalis.jobs where status = 'Done'");
@@ -256,8 +255,18 @@ async fn a_worker_survives_a_database_that_hangs_up_again_and_again_and_loses_no
     })
     .await;
     assert!(worker.is_running());
+    // Not even its last words get lost.
+    hang_up(&mut admin, &name).await;
     worker.stop().await;
     assert_eq!(runs.lock().unwrap().len(), 200);
+}
+
+/// How many workers have just beaten.
+async fn beaten(db: &Db) -> i64 {
+    let seen = sqlx::query_scalar(
+        "select count(*) from apalis.workers where last_seen > clock_timestamp() - '300 ms'::interval",
+    );
+    seen.fetch_one(db.pool()).await.unwrap_or_default()
 }
 
 #[tokio::test]
@@ -274,6 +283,7 @@ async fn after_the_database_was_away_the_first_to_return_does_not_take_the_secon
     }
     // A third one has nothing to do but to judge the others.
     workers.push(Worker::start(&test.url, RESERVE, 1, gated(&runs, &gate), fast()).await);
+    until("it has beaten", async || beaten(&test.db).await == 3).await;
     let (mut admin, name) = beside(&test).await;
     let allow = |yes| sqlx::AssertSqlSafe(format!("alter database {name} with allow_connections {yes}"));
     sqlx::raw_sql(allow(false)).execute(&mut admin).await.unwrap();
@@ -282,13 +292,7 @@ async fn after_the_database_was_away_the_first_to_return_does_not_take_the_secon
     let away = Instant::now();
     until("it was away for long", async || away.elapsed() > fast().dead_after * 2).await;
     sqlx::raw_sql(allow(true)).execute(&mut admin).await.unwrap();
-    until("all have beaten again", async || {
-        let seen = sqlx::query_scalar::<_, i64>(
-            "select count(*) from apalis.workers where last_seen > clock_timestamp() - '300 ms'::interval",
-        );
-        seen.fetch_one(test.db.pool()).await.unwrap_or(0) == 3
-    })
-    .await;
+    until("all have beaten again", async || beaten(&test.db).await == 3).await;
     gate.add_permits(9);
     until("both are done", async || count(&test.db, "Done").await == 2).await;
     for worker in workers {
@@ -299,8 +303,41 @@ async fn after_the_database_was_away_the_first_to_return_does_not_take_the_secon
     assert_eq!((row(&test.db, "a").await.attempts, row(&test.db, "b").await.attempts), (1, 1));
 }
 
+#[tokio::test]
+async fn a_worker_that_started_while_the_database_was_away_does_not_judge_at_once_either() {
+    let test = database().await;
+    let settings = Settings { dead_after: Duration::from_secs(5), ..fast() };
+    // Of a worker that lives, and has not come back yet.
+    run_sql(
+        &test.db,
+        "insert into apalis.workers (id, worker_type, storage_name, last_seen)
+             values ('other', 'reserve', '', now() - '1 minute'::interval);
+         insert into apalis.jobs (id, job_type, job, status, attempts, max_attempts, lock_by, lock_at, idempotency_key)
+             values ('1', 'reserve', '', 'Running', 1, 5, 'other', now() - '1 minute'::interval, 'k')",
+    )
+    .await;
+    let (mut admin, name) = beside(&test).await;
+    let allow = |yes| sqlx::AssertSqlSafe(format!("alter database {name} with allow_connections {yes}"));
+    sqlx::raw_sql(allow(false)).execute(&mut admin).await.unwrap();
+    hang_up(&mut admin, &name).await;
+    let late = Db::connect_lazy(&test.url, 5).unwrap();
+    let worker = Worker::on(late, RESERVE, 1, handler(|_| async { Ok(()) }), settings);
+    let away = Instant::now();
+    until("it missed some beats", async || away.elapsed() > settings.heartbeat * 5).await;
+    sqlx::raw_sql(allow(true)).execute(&mut admin).await.unwrap();
+    until("it has beaten more than once", async || {
+        let beaten = "select count(*) from apalis.workers where last_seen > started_at + '200 ms'::interval";
+        sqlx::query_scalar(beaten).fetch_one(test.db.pool()).await.unwrap_or(0_i64) == 1
+    })
+    .await;
+    assert_eq!(row(&test.db, "k").await.status, "Running");
+    until("it is judged in the end", async || row(&test.db, "k").await.status == "Done").await;
+    worker.stop().await;
+}
+
 #[test]
 fn a_handler_that_blocks_its_whole_runtime_does_not_make_its_worker_look_dead() {
+    let settings = Settings { dead_after: Duration::from_secs(4), ..fast() };
     let observer = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let test = observer.block_on(database());
     observer.block_on(put(&test.db, RESERVE, "k", "k", 5));
@@ -325,16 +362,16 @@ fn a_handler_that_blocks_its_whole_runtime_does_not_make_its_worker_look_dead() 
                 })
             };
             let db = Db::connect(&url, 5).await.unwrap();
-            let worker = Worker::start(&url, RESERVE, 1, run, fast()).await;
+            let worker = Worker::start(&url, RESERVE, 1, run, settings).await;
             until("done", async || row(&db, "k").await.status == "Done").await;
             worker.stop().await;
         });
     });
     started_rx.recv().unwrap();
     observer.block_on(async {
-        let other = Worker::start(&test.url, RESERVE, 1, gated(&runs, &Arc::new(Semaphore::new(9))), fast()).await;
+        let other = Worker::start(&test.url, RESERVE, 1, gated(&runs, &Arc::new(Semaphore::new(9))), settings).await;
         let since = Instant::now();
-        until("long enough to be taken for dead", async || since.elapsed() > fast().dead_after * 3).await;
+        until("long enough to be taken for dead", async || since.elapsed() > settings.dead_after * 3 / 2).await;
         let_go.send(()).unwrap();
         until("done", async || row(&test.db, "k").await.status == "Done").await;
         other.stop().await;

@@ -36,10 +36,10 @@ async fn three_schedulers_enqueue_each_tick_once_even_after_its_work_is_done() {
     for scheduler in schedulers {
         put += scheduler.await.unwrap();
     }
-    assert_eq!(put, 3);
+    assert_eq!(put, 4);
     assert_eq!(
         keys(&test.db).await,
-        ["prune:2026-09-01T12:00:00Z", "requeue:2026-09-01T12:00:00Z", "sweep:2026-09-01T12:00:00Z"]
+        ["prune", "requeue", "roll_up", "sweep"].map(|task| format!("{task}:2026-09-01T12:00:00Z"))
     );
     let (said, mut heard) = mpsc::unbounded_channel();
     let run = handler(move |d| {
@@ -47,18 +47,18 @@ async fn three_schedulers_enqueue_each_tick_once_even_after_its_work_is_done() {
         async { Ok(()) }
     });
     let worker = Worker::start(&test.url, HOUSEKEEPING, 1, run, fast()).await;
-    until("all done", async || count(&test.db, "Done").await == 3).await;
+    until("all done", async || count(&test.db, "Done").await == 4).await;
     // A scheduler whose clock is behind comes to this minute only now.
     assert_eq!(schedule::tick(&test.db, at).await.unwrap(), 0);
-    assert_eq!(schedule::tick(&test.db, at + Duration::from_secs(60)).await.unwrap(), 3);
-    until("the next minute's too", async || count(&test.db, "Done").await == 6).await;
+    assert_eq!(schedule::tick(&test.db, at + Duration::from_secs(60)).await.unwrap(), 4);
+    until("the next minute's too", async || count(&test.db, "Done").await == 8).await;
     worker.stop().await;
     let mut tasks = Vec::new();
     while let Ok(task) = heard.try_recv() {
         tasks.push(task);
     }
     tasks.sort_unstable();
-    assert_eq!(tasks, ["prune", "prune", "requeue", "requeue", "sweep", "sweep"]);
+    assert_eq!(tasks, ["prune", "prune", "requeue", "requeue", "roll_up", "roll_up", "sweep", "sweep"]);
 }
 
 #[tokio::test]
@@ -68,14 +68,14 @@ async fn schedulers_catch_up_at_their_start_once_and_stop_when_told() {
     // A schedule without a tick while the test runs.
     let start = || tokio::spawn(schedule::run(test.db.clone(), "0 0 0 29 2 *", stop.clone()));
     let schedulers = [start(), start(), start()];
-    until("the catch-up", async || keys(&test.db).await.len() >= 3).await;
+    until("the catch-up", async || keys(&test.db).await.len() >= 4).await;
     stop.cancel();
     for scheduler in schedulers {
         tokio::time::timeout(Duration::from_secs(10), scheduler).await.expect("stops").unwrap().unwrap();
     }
     // At the turn of a minute two minutes count; never more.
     let keys = keys(&test.db).await;
-    assert!(keys.len() == 3 || keys.len() == 6, "{keys:?}");
+    assert!(keys.len() == 4 || keys.len() == 8, "{keys:?}");
     assert!(keys.iter().all(|key| key.ends_with(":00Z")), "{keys:?}");
     assert!(cron::Schedule::from_str(MINUTELY).unwrap().upcoming(Utc).take(3).all(|tick| tick.timestamp() % 60 == 0));
     assert!(schedule::run(test.db.clone(), "every now and then", stop).await.is_err());
@@ -88,11 +88,11 @@ fn ticks_that_come_late_do_not_end_the_scheduler() {
         let test = database().await;
         let stop = CancellationToken::new();
         let scheduler = tokio::spawn(schedule::run(test.db.clone(), "* * * * * *", stop.clone()));
-        until("the first ticks", async || keys(&test.db).await.len() >= 6).await;
+        until("the first ticks", async || keys(&test.db).await.len() >= 8).await;
         // The only thread is away for more than two ticks.
         std::thread::sleep(Duration::from_millis(2_500));
         let before = keys(&test.db).await.len();
-        until("ticks afterwards", async || keys(&test.db).await.len() >= before + 9).await;
+        until("ticks afterwards", async || keys(&test.db).await.len() >= before + 12).await;
         assert!(!scheduler.is_finished());
         stop.cancel();
         scheduler.await.unwrap().unwrap();

@@ -65,6 +65,8 @@ async fn data_is_kept_between_runs_and_the_url_leads_to_it() {
     let dir = room.path().join("deep/er");
     let server = start(&dir).await;
     run(&server, "create extension hstore; create table kept (word text); insert into kept values ('here')").await;
+    let way_in = fs::metadata(dir.join("run")).unwrap();
+    assert_eq!(way_in.mode() & 0o777, 0o700, "only the server's user and root may get to a socket that trusts");
     let pid = server.pid().unwrap();
     server.stop().await.unwrap();
     assert!(!runs(pid), "stop must come back after the server's end");
@@ -76,8 +78,6 @@ async fn data_is_kept_between_runs_and_the_url_leads_to_it() {
     assert_eq!(word, "here");
     assert_eq!(text(&server, "show listen_addresses").await, "");
     assert_eq!(text(&server, "show server_encoding").await, "UTF8");
-    let way_in = fs::metadata(dir.join("run")).unwrap();
-    assert_eq!(way_in.mode() & 0o777, 0o700, "only the server's user and root may get to a socket that trusts");
     server.stop().await.unwrap();
 }
 
@@ -200,6 +200,26 @@ async fn a_crashed_servers_cluster_is_recovered() {
     let server = start(room.path()).await;
     assert_eq!(text(&server, "select word from kept").await, "committed");
     work.await.unwrap().unwrap_err();
+}
+
+#[tokio::test]
+async fn the_last_processes_of_a_killed_server_are_waited_for() {
+    let room = room();
+    let mut server = start(room.path()).await;
+    let mut busy = PgConnection::connect_with(&server.options()).await.unwrap();
+    let last: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut busy).await.unwrap();
+    // It cannot see yet that its server is gone.
+    kill(Pid::from_raw(last), Signal::SIGSTOP).unwrap();
+    kill(Pid::from_raw(server.pid().unwrap().try_into().unwrap()), Signal::SIGKILL).unwrap();
+    server.ended().await.unwrap();
+    drop(server);
+    let dir = room.path().to_owned();
+    let again = tokio::spawn(async move { start(&dir).await });
+    let log = room.path().join("pg.log");
+    eventually(LIMIT, || async { fs::read_to_string(&log).unwrap().contains("shared memory block") }).await;
+    kill(Pid::from_raw(last), Signal::SIGCONT).unwrap();
+    let server = again.await.unwrap();
+    assert_eq!(text(&server, "select 'served'").await, "served");
 }
 
 #[tokio::test]

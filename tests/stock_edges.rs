@@ -1,7 +1,5 @@
 //! Which units a stock line gets, and which no it gets where there are none: empty is not sold out.
 
-use std::time::Duration;
-
 use onehold::allocator::{self, Kind, Outcome, Reason, Refusal};
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
@@ -11,7 +9,6 @@ use crate::stock_stage::{
     Posted, conserved, figures, held, place, place_many, pool_bound, post_on, receive, refused, reserved, stocked,
     taken, units, units_from,
 };
-use crate::support::eventually;
 
 fn counted(refusal: &Refusal) -> Vec<(Reason, i64)> {
     refusal.reasons.iter().map(|c| (c.reason, c.count)).collect()
@@ -220,25 +217,6 @@ async fn very_many_lapsed_holds_in_the_way_are_expired_too() {
     conserved(&scene).await;
 }
 
-/// A person cuts the stock while a buyer has the unit's row: if the buyer does not buy after all, the row
-/// stands for nothing, and must not be sold.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_unit_that_was_locked_while_its_stock_was_forced_away_is_not_sold_afterwards() {
-    let scene = stocked(&[("X", "BER", 2)]).await;
-    let rival = lock(&scene, 2).await;
-    let pool = scene.db.pool().clone();
-    let cut = tokio::spawn(async move { post_on(&pool, SHOP, "X", "BER", -2, "adjustment", "lost", true).await });
-    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually(Duration::from_secs(4), || async { cut.is_finished() || scene.number(waits).await == 1 }).await;
-    rival.close().await.unwrap();
-    assert_eq!(cut.await.unwrap(), Posted { outcome: "posted".to_owned(), lacking: Some(0) });
-    let refusal = refused(&scene, "late", vec![units("X", 1)]).await;
-    assert_eq!(refusal.kind, Kind::Unavailable);
-    let now = figures(&scene, "X", "BER").await;
-    assert_eq!((now.on_hand, now.pooled, now.rest), (0, 0, 0));
-    conserved(&scene).await;
-}
-
 /// The buyer who has the row does buy: then that much is lacking, and recorded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_unit_that_was_bought_while_its_stock_was_forced_away_is_recorded_as_lacking() {
@@ -251,12 +229,9 @@ async fn a_unit_that_was_bought_while_its_stock_was_forced_away_is_recorded_as_l
          insert into onehold.order_events (shop_id, order_id, kind, actor) values (1, '{id}', 'reserved', 'worker');"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(buys)).execute(&mut buyer).await.unwrap();
-    let pool = scene.db.pool().clone();
-    let cut = tokio::spawn(async move { post_on(&pool, SHOP, "X", "BER", -1, "adjustment", "lost", true).await });
-    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually(Duration::from_secs(4), || async { cut.is_finished() || scene.number(waits).await == 1 }).await;
+    let cut = post_on(scene.db.pool(), SHOP, "X", "BER", -1, "adjustment", "lost", true).await;
+    assert_eq!(cut, Posted { outcome: "posted".to_owned(), lacking: Some(1) });
     sqlx::raw_sql("commit").execute(&mut buyer).await.unwrap();
-    assert_eq!(cut.await.unwrap(), Posted { outcome: "posted".to_owned(), lacking: Some(1) });
     assert_eq!(scene.number("select units from onehold.stock_shortfalls where cleared_at is null").await, 1);
     receive(&scene, "X", "BER", 1).await;
     assert_eq!(scene.number("select count(*) from onehold.stock_shortfalls where cleared_at is null").await, 0);

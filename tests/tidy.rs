@@ -125,7 +125,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("orders", &["body", "db", "queue", "reservations", "stock"]),
     ("allocator", &["db", "queue", "reservations", "stock"]),
     ("convert", &["db", "payments", "queue", "reservations"]),
-    ("sweep", &["db", "queue", "reservations"]),
+    ("sweep", &["db", "queue", "reservations", "stock"]),
     ("ops", &["db", "queue"]),
     ("web", &["allocator", "body", "config", "db", "ops", "orders", "payments", "queue", "shops", "stock"]),
     ("bench", &["allocator", "db", "orders", "queue", "shops", "stock"]),

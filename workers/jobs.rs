@@ -6,8 +6,11 @@ use anyhow::anyhow;
 use onehold::allocator::{Combiner, Outcome};
 use onehold::convert::{self, Applied};
 use onehold::db::Db;
-use onehold::queue::catalogue::{ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, RESERVE, ReserveOrder, Task};
+use onehold::queue::catalogue::{
+    ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, REFILL, RESERVE, RefillPool, ReserveOrder, Task,
+};
 use onehold::queue::{self, Delivery, Handler, JobError, decode};
+use onehold::stock::pools;
 use onehold::sweep;
 
 /// Runs every job of the catalogue.
@@ -25,6 +28,7 @@ async fn run(db: &Db, combiner: &Combiner, delivery: &Delivery) -> Result<(), Jo
     match delivery.queue {
         q if q == RESERVE.name => reserve(combiner, decode(delivery)?).await,
         q if q == CONVERT.name => apply(db, decode(delivery)?).await,
+        q if q == REFILL.name => refill(db, decode(delivery)?).await,
         q if q == HOUSEKEEPING.name => keep_house(db, decode(delivery)?).await,
         other => Err(JobError::Dead(anyhow!("no work is known for the queue {other}"))),
     }
@@ -56,10 +60,19 @@ async fn apply(db: &Db, job: ApplyPayment) -> Result<(), JobError> {
     Ok(())
 }
 
+async fn refill(db: &Db, job: RefillPool) -> Result<(), JobError> {
+    let put = pools::refill(db, job.shop, &job.sku, &job.location).await?;
+    if put > 0 {
+        tracing::debug!(shop = job.shop, sku = job.sku, location = job.location, put, "refilled");
+    }
+    Ok(())
+}
+
 async fn keep_house(db: &Db, job: Housekeeping) -> Result<(), JobError> {
     match job.task {
         Task::Sweep => sweep::sweep(db).await.map(|_| ())?,
         Task::Requeue => sweep::requeue(db).await.map(|_| ())?,
+        Task::RollUp => sweep::roll_up(db).await.map(|_| ())?,
         Task::Prune => queue::prune(db).await.map(|_| ())?,
     }
     Ok(())

@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod import;
 mod jobs;
 mod keys;
 mod process;
@@ -48,6 +49,8 @@ enum Command {
     Keys(keys::Keys),
     /// Opens and lists shops
     Shops(shops::Shops),
+    /// Reads assets or stock from a CSV or NDJSON file, all or nothing
+    Import(import::Import),
     /// Checks every invariant on the live database
     Verify(Database),
     /// Measures this installation beside what it is compared with
@@ -85,6 +88,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Scheduler(command) => scheduler::run(command).await?,
         Command::Keys(command) => keys::run(command).await?,
         Command::Shops(command) => shops::run(command).await?,
+        Command::Import(command) => return import::run(command).await,
         Command::Verify(database) => return verify::run(&process::connect(&database).await?).await,
         Command::Bench(command) => bench::run(command).await?,
     }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{Outcome, announce, run, sql};
 use crate::db::{Db, Fault, Verdict};
+use crate::queue::catalogue::REFILL;
 
 /// The most orders of one transaction: above it the fsync is cheap enough per order, and locks are held
 /// longer.
@@ -100,8 +101,11 @@ async fn reserve(db: &Db, shop_id: i32, asks: Vec<Ask>) {
         tracing::warn!(%fault, orders = orders.len(), "a batch of orders failed; they are reserved one by one");
         Vec::new()
     });
+    if outcomes.iter().any(|done| done.woke) {
+        db.notifier().job(REFILL.name);
+    }
     for ask in asks {
-        let quick = match outcomes.iter().find(|(id, _)| *id == ask.order).map(|(_, outcome)| outcome.as_str()) {
+        let quick = match outcomes.iter().find(|done| done.order == ask.order).map(|done| done.outcome.as_str()) {
             Some("reserved") => Quick::Reserved,
             Some("decided") => Quick::Decided,
             _ => Quick::Apart,

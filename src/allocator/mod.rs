@@ -19,7 +19,7 @@ use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use crate::db::{Db, Fault, Verdict};
-use crate::queue::catalogue::CONVERT;
+use crate::queue::catalogue::{CONVERT, REFILL};
 pub use availability::availability;
 pub use combiner::Combiner;
 use line::{Filled, fill};
@@ -43,6 +43,10 @@ pub enum Outcome {
 
 enum Step {
     Ended(Outcome),
+    /// Everything is held; and whether a refill was enqueued.
+    Reserved {
+        woke: bool,
+    },
     TryAgain,
 }
 
@@ -72,6 +76,13 @@ pub async fn run_rounds(db: &Db, shop_id: i32, order: Uuid, rounds: u32) -> Resu
             Step::Ended(outcome) => {
                 announce(db, order, &outcome);
                 return Ok(outcome);
+            }
+            Step::Reserved { woke } => {
+                announce(db, order, &Outcome::Reserved);
+                if woke {
+                    db.notifier().job(REFILL.name);
+                }
+                return Ok(Outcome::Reserved);
             }
             Step::TryAgain => {
                 let pause = rand::rng().random_range(2..=10_u64 << round);
@@ -104,7 +115,7 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -
     }
     let lines = sql::lines(tx, shop_id, order).await?;
     let mut trial = tx.begin().await?;
-    let mut filled = Filled::Whole;
+    let (mut filled, mut woke) = (Filled::Whole, false);
     for line in &lines {
         filled = fill(&mut trial, &locked, line).await?;
         if !matches!(filled, Filled::Whole) {
@@ -112,7 +123,7 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -
         }
     }
     if locked.has_stock_lines && matches!(filled, Filled::Whole) {
-        filled = units::fill(&mut trial, &locked).await?;
+        (filled, woke) = units::fill(&mut trial, &locked).await?;
     }
     match filled {
         Filled::Whole => {}
@@ -129,5 +140,5 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -
     }
     trial.commit().await?;
     sql::mark_reserved(tx, shop_id, order).await?;
-    Ok(Verdict::Commit(Step::Ended(Outcome::Reserved)))
+    Ok(Verdict::Commit(Step::Reserved { woke }))
 }

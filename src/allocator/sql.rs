@@ -257,18 +257,25 @@ pub(super) async fn mark_reserved(conn: &mut PgConnection, shop_id: i32, order: 
     sqlx::query!("select onehold.mark_reserved($1, $2)", shop_id, order).execute(conn).await.map(|_| ())
 }
 
-/// What the quick way came to for each of the orders: reserved, decided or apart.
+/// What the quick way came to for one order: reserved, decided or apart; and whether a refill was enqueued.
+pub(super) struct Reserved {
+    pub(super) order: Uuid,
+    pub(super) outcome: String,
+    pub(super) woke: bool,
+}
+
+/// Tries the quick way for each of the orders (see the function in the migration).
 pub(super) async fn reserve_batch(
     conn: &mut PgConnection,
     shop_id: i32,
     orders: &[Uuid],
-) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
-    let rows = sqlx::query!(
-        r#"select order_id as "order_id!", outcome as "outcome!" from onehold.reserve_batch($1, $2)"#,
+) -> Result<Vec<Reserved>, sqlx::Error> {
+    sqlx::query_as!(
+        Reserved,
+        r#"select order_id as "order!", outcome as "outcome!", woke as "woke!" from onehold.reserve_batch($1, $2)"#,
         shop_id,
         orders
     )
     .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.order_id, row.outcome)).collect())
+    .await
 }

@@ -102,6 +102,75 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                                and (o.reference = e.order_ref or o.id = onehold.uuid_or_null(e.order_ref))))
                      from onehold.payment_events e where e.state = 'pending'",
     },
+    Invariant {
+        says: "every unit is accounted for: on hand = held + pooled + a rest, never negative but for an open shortfall",
+        counted_by: "select count(*), count(*) filter (where f.on_hand - f.held - f.pooled + coalesce(s.units, 0) < 0)
+                     from (select shop_id, sku, location from onehold.stock_levels
+                           union select shop_id, sku, location from onehold.pool_units
+                           union select shop_id, sku, location from onehold.reservations
+                                 where state = 'held' and sku is not null) p
+                     cross join lateral onehold.pool_figures(p.shop_id, p.sku, p.location) f
+                     left join onehold.stock_shortfalls s
+                       on s.shop_id = p.shop_id and s.sku = p.sku and s.location = p.location
+                      and s.cleared_at is null",
+    },
+    Invariant {
+        says: "no more is held than is on hand, but for an open shortfall",
+        counted_by: "select count(*), count(*) filter (where h.held > 0 and h.held > f.on_hand + coalesce(s.units, 0))
+                     from (select shop_id, sku, location, sum(quantity) as held from onehold.reservations
+                           where state = 'held' and sku is not null group by shop_id, sku, location) h
+                     cross join lateral onehold.pool_figures(h.shop_id, h.sku, h.location) f
+                     left join onehold.stock_shortfalls s
+                       on s.shop_id = h.shop_id and s.sku = h.sku and s.location = h.location
+                      and s.cleared_at is null",
+    },
+    Invariant {
+        says: "the ledger's sum is what was rolled up and what is not yet",
+        counted_by: "select count(*), count(*) filter (where coalesce(m.sum, 0)
+                             is distinct from coalesce(l.rolled, 0) + coalesce(d.sum, 0))
+                     from (select shop_id, sku, location, sum(delta) as sum from onehold.stock_movements
+                           group by shop_id, sku, location) m
+                     full join onehold.stock_levels l using (shop_id, sku, location)
+                     full join (select shop_id, sku, location, sum(delta) as sum from onehold.stock_deltas
+                                group by shop_id, sku, location) d using (shop_id, sku, location)",
+    },
+    Invariant {
+        says: "no pool has more unit rows than its bound",
+        counted_by: "select count(*), count(*) filter (where p.units > s.pool_bound)
+                     from (select shop_id, count(*) as units from onehold.pool_units
+                           group by shop_id, sku, location) p
+                     join onehold.shops s on s.id = p.shop_id",
+    },
+    Invariant {
+        says: "every converted hold of stock is sold in the ledger, as one movement",
+        counted_by: "select count(*), count(*) filter (where m.id is null) from onehold.reservations r
+                     left join onehold.stock_movements m
+                       on m.shop_id = r.shop_id and m.reference = 'onehold:sale:' || r.id and m.kind = 'sale'
+                      and m.sku = r.sku and m.location = r.location and m.delta = -r.quantity
+                     where r.state = 'converted' and r.sku is not null",
+    },
+    Invariant {
+        says: "every sale in the ledger is a converted hold's, and every release that of a released order",
+        counted_by: "select count(*), count(*) filter (where r.id is null or (m.kind = 'release' and o.id is null))
+                     from onehold.stock_movements m
+                     left join onehold.reservations r
+                       on r.shop_id = m.shop_id and m.reference = 'onehold:' || m.kind || ':' || r.id
+                      and r.id = onehold.uuid_or_null(split_part(m.reference, ':', 3))
+                      and r.state = 'converted' and r.sku = m.sku and r.location = m.location
+                     left join onehold.orders o
+                       on o.shop_id = r.shop_id and o.id = r.order_id and o.status = 'released'
+                     where m.kind in ('sale', 'release')",
+    },
+    Invariant {
+        says: "the units of a released order came back once",
+        counted_by: "select count(*), count(*) filter (where m.id is null) from onehold.orders o
+                     join onehold.reservations r
+                       on r.shop_id = o.shop_id and r.order_id = o.id and r.state = 'converted' and r.sku is not null
+                     left join onehold.stock_movements m
+                       on m.shop_id = r.shop_id and m.reference = 'onehold:release:' || r.id and m.kind = 'release'
+                      and m.sku = r.sku and m.location = r.location and m.delta = r.quantity
+                     where o.status = 'released'",
+    },
 ];
 
 /// Runs one invariant's statement. Not checked at build time: the statements are data, so that adding an

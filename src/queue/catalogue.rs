@@ -19,11 +19,15 @@ pub struct Queue {
 pub const RESERVE: Queue = Queue { name: "reserve", max_attempts: 20, concurrency: 64 };
 /// Payment events that wait to be applied.
 pub const CONVERT: Queue = Queue { name: "convert", max_attempts: 20, concurrency: 16 };
-/// The minutely work: sweep, re-enqueue, prune.
+/// The minutely work: sweep, re-enqueue, roll up, prune.
 pub const HOUSEKEEPING: Queue = Queue { name: "housekeeping", max_attempts: 5, concurrency: 2 };
 
+/// Pools of unit rows that have fallen low and wait to be refilled. Ahead of buyers, so few at a time suffice; one
+/// that is refilled for nothing costs a count.
+pub const REFILL: Queue = Queue { name: "refill", max_attempts: 5, concurrency: 4 };
+
 /// Every queue there is.
-pub const ALL: [Queue; 3] = [RESERVE, CONVERT, HOUSEKEEPING];
+pub const ALL: [Queue; 4] = [RESERVE, CONVERT, HOUSEKEEPING, REFILL];
 
 /// The newest version `v` of a payload that this release reads. During a deployment a worker of the previous
 /// release can meet a newer one, and leaves it to a worker that knows it.
@@ -45,6 +49,10 @@ impl Job for ApplyPayment {
 
 impl Job for Housekeeping {
     const QUEUE: Queue = HOUSEKEEPING;
+}
+
+impl Job for RefillPool {
+    const QUEUE: Queue = REFILL;
 }
 
 /// Reserve an order. Wire format: `{"v":1,"shop":1,"order":"…"}`.
@@ -71,6 +79,20 @@ pub struct ApplyPayment {
     pub event: String,
 }
 
+/// Refill a pool. Wire format: `{"v":1,"shop":1,"sku":"…","location":"…"}`. Written by
+/// `onehold.enqueue_refill`, under a key that names the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefillPool {
+    /// The version of this format: 1.
+    pub v: u16,
+    /// The shop's id.
+    pub shop: i32,
+    /// Of what.
+    pub sku: String,
+    /// Where.
+    pub location: String,
+}
+
 /// One piece of housekeeping. Wire format: `{"v":1,"task":"sweep"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Housekeeping {
@@ -86,15 +108,17 @@ pub struct Housekeeping {
 pub enum Task {
     /// Lapsed holds become expired.
     Sweep,
-    /// Orders and payments whose job was lost get a new one.
+    /// Orders, payments and low pools without a job get one.
     Requeue,
+    /// What the ledger was given since is added to the levels.
+    RollUp,
     /// Finished jobs and gone workers are removed.
     Prune,
 }
 
 impl Task {
     /// Every piece there is, in the order of use.
-    pub const ALL: [Self; 3] = [Self::Sweep, Self::Requeue, Self::Prune];
+    pub const ALL: [Self; 4] = [Self::Sweep, Self::Requeue, Self::RollUp, Self::Prune];
 
     /// The frozen name: in the payload and in front of a tick's key.
     #[must_use]
@@ -102,6 +126,7 @@ impl Task {
         match self {
             Self::Sweep => "sweep",
             Self::Requeue => "requeue",
+            Self::RollUp => "roll_up",
             Self::Prune => "prune",
         }
     }

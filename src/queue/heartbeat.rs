@@ -83,7 +83,8 @@ struct Beats<'a> {
     queues: Vec<String>,
     conn: Option<PgConnection>,
     count: u64,
-    last: Option<Instant>,
+    /// When it last beat, or began to try.
+    last: Instant,
     /// Before this nobody is taken for dead.
     judge_from: Instant,
 }
@@ -91,7 +92,15 @@ struct Beats<'a> {
 impl<'a> Beats<'a> {
     fn new(process: &'a Process) -> Self {
         let queues = process.lines.iter().map(|line| line.queue.name.to_owned()).collect();
-        Self { process, ids: process.workers(), queues, conn: None, count: 0, last: None, judge_from: Instant::now() }
+        Self {
+            process,
+            ids: process.workers(),
+            queues,
+            conn: None,
+            count: 0,
+            last: Instant::now(),
+            judge_from: Instant::now(),
+        }
     }
 
     async fn beat(&mut self) -> Result<(), sqlx::Error> {
@@ -105,10 +114,10 @@ impl<'a> Beats<'a> {
         let now = Instant::now();
         // Whoever has missed a beat of his own does not know whether the others could beat in that time:
         // after the database was away, the first to come back must not take the second for dead.
-        if self.last.is_some_and(|last| now - last > settings.heartbeat * 2) {
+        if now - self.last > settings.heartbeat * 2 {
             self.judge_from = now + settings.dead_after;
         }
-        self.last = Some(now);
+        self.last = now;
         let _ = self.process.registered.set(());
         if now >= self.judge_from {
             recover(self.process, &mut conn, limit).await?;

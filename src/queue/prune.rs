@@ -68,10 +68,10 @@ async fn orphans(db: &Db) -> Result<usize, Fault> {
         let batch = sql::recover_orphans(db.pool(), ORPHANS_AFTER.as_secs_f64(), BATCH).await?;
         queues_of(&batch).for_each(|queue| db.notifier().job(queue));
         given_back += batch.len();
-        if given_back > 0 {
+        if !batch.is_empty() {
             tracing::warn!(jobs = batch.len(), "jobs of unknown workers go back to their queues");
         }
-        if (batch.len() as i64) < BATCH {
+        if i64::try_from(batch.len()).is_ok_and(|n| n < BATCH) {
             break;
         }
     }

@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ack::{self, Acknowledger};
 use super::backend::Claims;
+use super::backoff::Backoff;
 use super::catalogue::Queue;
 use super::execute::Executor;
 use super::fetch::Fetcher;
@@ -117,6 +118,16 @@ async fn close(
     drain(&mut workers).await;
     acks.await.context("acknowledgements")?;
     heart.stop().await;
+    let mut backoff = Backoff::default();
+    while let Err(error) = leave(process).await {
+        tracing::warn!(%error, "jobs cannot be handed back; trying again");
+        tokio::time::sleep(backoff.next()).await;
+    }
+    process.pool.close().await;
+    Ok(())
+}
+
+async fn leave(process: &Process) -> Result<(), sqlx::Error> {
     let workers = process.workers();
     for _ in 0..MOST_BATCHES {
         let back = sql::hand_back(&process.pool, &workers, &[], &[], 0.0, BATCH).await?;
@@ -125,7 +136,5 @@ async fn close(
             break;
         }
     }
-    sql::leave(&process.pool, &workers).await?;
-    process.pool.close().await;
-    Ok(())
+    sql::leave(&process.pool, &workers).await
 }

@@ -7,6 +7,8 @@ use uuid::Uuid;
 
 use super::assets::Filter;
 use super::description::{Description, Status};
+use super::ledger::{Level, Movement};
+use super::movement::NewMovement;
 
 /// An asset as it is shown.
 pub(super) struct Row {
@@ -202,4 +204,104 @@ pub(super) async fn list(db: impl PgExecutor<'_>, shop_id: i32, filter: &Filter)
     )
     .fetch_all(db)
     .await
+}
+
+/// What became of a movement: `outcome` is posted, replayed, reference_reused or would_oversell.
+pub(super) struct PostedRow {
+    pub(super) outcome: String,
+    pub(super) movement: Option<Uuid>,
+    pub(super) lacking: Option<i64>,
+}
+
+pub(super) async fn post_movement(
+    db: impl PgExecutor<'_>,
+    shop_id: i32,
+    new: &NewMovement,
+    actor: &str,
+) -> Result<PostedRow, sqlx::Error> {
+    sqlx::query_as!(
+        PostedRow,
+        r#"select outcome as "outcome!", movement, lacking
+           from onehold.post_movement($1, $2, $3, $4, $5, $6, $7, $8)"#,
+        shop_id,
+        new.sku,
+        new.location,
+        new.delta,
+        new.kind.code(),
+        new.reference,
+        actor,
+        new.force
+    )
+    .fetch_one(db)
+    .await
+}
+
+pub(super) async fn movement(db: impl PgExecutor<'_>, shop_id: i32, id: Uuid) -> Result<Option<Movement>, sqlx::Error> {
+    sqlx::query_as!(
+        Movement,
+        r#"select id, sku, location, delta, kind, reference, actor, at
+           from onehold.stock_movements where shop_id = $1 and id = $2"#,
+        shop_id,
+        id
+    )
+    .fetch_optional(db)
+    .await
+}
+
+/// What one pool has.
+pub(super) struct Figures {
+    pub(super) on_hand: i64,
+    pub(super) held: i64,
+}
+
+pub(super) async fn figures(
+    db: impl PgExecutor<'_>,
+    shop_id: i32,
+    sku: &str,
+    location: &str,
+) -> Result<Figures, sqlx::Error> {
+    sqlx::query_as!(
+        Figures,
+        r#"select on_hand as "on_hand!", held as "held!" from onehold.pool_figures($1, $2, $3)"#,
+        shop_id,
+        sku,
+        location
+    )
+    .fetch_one(db)
+    .await
+}
+
+/// What a SKU has at each location. One statement, so that it is one moment.
+pub(super) async fn levels(db: impl PgExecutor<'_>, shop_id: i32, sku: &str) -> Result<Vec<Level>, sqlx::Error> {
+    sqlx::query_as!(
+        Level,
+        r#"select l.location, f.on_hand as "on_hand!", f.held as "held!", f.on_hand - f.held as "available!",
+                  f.pooled as "pooled!", s.units as "shortfall?"
+           from onehold.stock_levels l
+           cross join lateral onehold.pool_figures(l.shop_id, l.sku, l.location) f
+           left join onehold.stock_shortfalls s
+             on s.shop_id = l.shop_id and s.sku = l.sku and s.location = l.location and s.cleared_at is null
+           where l.shop_id = $1 and l.sku = $2
+           order by l.location"#,
+        shop_id,
+        sku
+    )
+    .fetch_all(db)
+    .await
+}
+
+/// Rolls up at most `limit` movements; gives how many.
+pub(super) async fn roll_up(db: impl PgExecutor<'_>, shop_id: i32, limit: i32) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(r#"select onehold.roll_up($1, $2) as "rolled!""#, shop_id, limit).fetch_one(db).await
+}
+
+pub(super) async fn refill_if_needed(
+    db: impl PgExecutor<'_>,
+    shop_id: i32,
+    sku: &str,
+    location: &str,
+) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(r#"select onehold.refill_if_needed($1, $2, $3) as "put!""#, shop_id, sku, location)
+        .fetch_one(db)
+        .await
 }

@@ -1,17 +1,22 @@
-//! Housekeeping: lapsed holds become expired, and what lost its job gets a new one. Works from the state
+//! Housekeeping: lapsed holds become expired, what lost its job gets a new one, the ledger is rolled up. Works from the state
 //! of the database, never from ticks: a run that was missed costs nothing but time, and one too many
 //! finds nothing to do.
 
 mod sql;
 
 use crate::db::{Db, Fault, Verdict};
-use crate::queue::catalogue::{CONVERT, RESERVE};
+use crate::queue::catalogue::{CONVERT, REFILL, RESERVE};
 use crate::reservations;
+use crate::stock::ledger;
 
 /// How many holds one transaction expires: few, so that no convert or reserve waits behind it for long.
 pub const BATCH: i64 = 200;
 /// A bound on one run, which ends it even where new holds lapse as fast as old ones are swept.
 const MOST_BATCHES: u32 = 10_000;
+/// How many pools one statement looks at, and how many of those one run makes for a shop. The next run goes on
+/// where this one ended: buyers wake the pools they draw on, so this is for what nobody woke.
+const POOL_BATCH: i32 = 1_000;
+const MOST_POOL_BATCHES: u32 = 5;
 
 /// Expires every lapsed hold of every shop, in batches that pass over orders which somebody is deciding
 /// right now. Gives how many orders were expired. Nothing turns it off.
@@ -51,9 +56,12 @@ pub struct Requeued {
     pub orders: i64,
     /// Payment events that got a new convert job.
     pub payments: i64,
+    /// Pools that are low, or out of bounds, and got a refill job.
+    pub pools: i64,
 }
 
-/// Gives a new job to every placed order and every applicable payment event whose job was lost. A dead
+/// Gives a new job to every placed order and every applicable payment event whose job was lost, and to pools that
+/// need a refill and that nobody woke. A dead
 /// letter counts as lost once it is a quarter of an hour old: whatever killed it may have been mended.
 ///
 /// Safe to repeat: one key is one job.
@@ -65,6 +73,7 @@ pub async fn requeue(db: &Db) -> Result<Requeued, Fault> {
     for shop_id in sql::shops(db.pool()).await? {
         total.orders += sql::requeue_orders(db.pool(), shop_id, RESERVE.max_attempts.into(), BATCH).await?;
         total.payments += sql::requeue_payments(db.pool(), shop_id, CONVERT.max_attempts.into(), BATCH).await?;
+        total.pools += wake_pools(db, shop_id).await?;
     }
     if total.orders > 0 {
         db.notifier().job(RESERVE.name);
@@ -72,8 +81,42 @@ pub async fn requeue(db: &Db) -> Result<Requeued, Fault> {
     if total.payments > 0 {
         db.notifier().job(CONVERT.name);
     }
-    if total != Requeued::default() {
+    if total.pools > 0 {
+        db.notifier().job(REFILL.name);
+        tracing::debug!(pools = total.pools, "pools that nobody woke are refilled");
+    }
+    if total.orders > 0 || total.payments > 0 {
         tracing::warn!(orders = total.orders, payments = total.payments, "work without a job got one");
     }
     Ok(total)
+}
+
+async fn wake_pools(db: &Db, shop_id: i32) -> Result<i64, Fault> {
+    let mut woken = 0;
+    for _ in 0..MOST_POOL_BATCHES {
+        let batch = sql::wake_pools(db.pool(), shop_id, POOL_BATCH).await?;
+        woken += batch.woken;
+        // The way round has come to its end.
+        if batch.looked < i64::from(POOL_BATCH) {
+            break;
+        }
+    }
+    Ok(woken)
+}
+
+/// Rolls up the ledgers of every shop. Gives how many movements that were.
+///
+/// Safe to repeat, also at once: see [`ledger::roll_up`].
+///
+/// # Errors
+/// Faults of the database; what was rolled up before stays so.
+pub async fn roll_up(db: &Db) -> Result<u64, Fault> {
+    let mut rolled = 0;
+    for shop_id in sql::shops(db.pool()).await? {
+        rolled += ledger::roll_up(db, shop_id).await?;
+    }
+    if rolled > 0 {
+        tracing::debug!(rolled, "movements of stock were rolled up");
+    }
+    Ok(rolled)
 }

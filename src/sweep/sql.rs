@@ -73,3 +73,20 @@ pub(super) async fn requeue_payments(
     .fetch_one(pool)
     .await
 }
+
+/// How many pools were looked at, and how many of them got a refill job.
+pub(super) struct Walked {
+    pub(super) looked: i64,
+    pub(super) woken: i64,
+}
+
+pub(super) async fn wake_pools(pool: &PgPool, shop_id: i32, limit: i32) -> Result<Walked, sqlx::Error> {
+    sqlx::query_as!(
+        Walked,
+        r#"select looked as "looked!", woken as "woken!" from onehold.wake_pools($1, $2)"#,
+        shop_id,
+        limit
+    )
+    .fetch_one(pool)
+    .await
+}

@@ -10,10 +10,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::problem::{Code, Problem};
-
-/// How deep a body may nest. The parser ends at 128; what is stored is shown again inside lists and
-/// events, which must still be readable by a parser like ours.
-const MOST_DEPTH: usize = 64;
+use crate::body;
 
 /// A JSON body. Numbers beyond 64 bits are kept as doubles; of a name that stands there twice the last counts.
 #[derive(Debug)]
@@ -71,27 +68,7 @@ fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 fn parse(bytes: &[u8]) -> Result<Value, Problem> {
-    let invalid = |detail: String| Problem::new(Code::InvalidJson, detail);
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| invalid(format!("the body is not UTF-8 from byte {} on", error.valid_up_to())))?;
-    if text.is_empty() {
-        return Err(invalid("the body is empty".to_owned()));
-    }
-    // The parser's own words name line and column, and quote nothing of the body.
-    let value: Value = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
-    if depth(&value) > MOST_DEPTH {
-        return Err(invalid(format!("the body nests deeper than {MOST_DEPTH} levels")));
-    }
-    Ok(value)
-}
-
-/// How many arrays and objects stand within each other. The parser has bounded the recursion.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    }
+    body::parse(bytes).map_err(|detail| Problem::new(Code::InvalidJson, format!("the body {detail}")))
 }
 
 /// The parameters of a query. Each may stand there once; an empty one is as good as none.
@@ -167,8 +144,8 @@ mod tests {
     #[test]
     fn nesting_is_bounded() {
         let nested = |levels: usize| [vec![b'['; levels], vec![b']'; levels]].concat();
-        assert!(parse(&nested(MOST_DEPTH)).is_ok());
-        for levels in [MOST_DEPTH + 1, 127, 128, 200, 100_000] {
+        assert!(parse(&nested(body::MOST_DEPTH)).is_ok());
+        for levels in [body::MOST_DEPTH + 1, 127, 128, 200, 100_000] {
             assert_eq!(parse(&nested(levels)).unwrap_err().code(), Code::InvalidJson, "{levels}");
         }
     }

@@ -13,6 +13,7 @@ mod paging;
 mod problem;
 mod serve;
 mod state;
+mod stock;
 mod trace;
 mod wait;
 mod webhooks;
@@ -32,6 +33,7 @@ pub fn app(state: AppState) -> Router {
         .merge(endings::routes())
         .merge(health::routes())
         .merge(orders::routes())
+        .merge(stock::routes())
         .merge(webhooks::routes())
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)

@@ -71,6 +71,8 @@ codes! {
     NotConverted = "not_converted", CONFLICT, "The order is not converted";
     /// An order holds the asset or has bought it.
     AssetInUse = "asset_in_use", CONFLICT, "The asset is in use";
+    /// More would be held than there is.
+    WouldOversell = "would_oversell", CONFLICT, "The movement would take what is held";
     /// The body is larger than is taken.
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, "The body is too large";
     /// The body is said to be something other than JSON.
@@ -79,6 +81,8 @@ codes! {
     InvalidBody = "invalid_body", UNPROCESSABLE_ENTITY, "The body does not fit";
     /// The key belongs to an order with another body.
     IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY, "The idempotency key was used with another body";
+    /// The reference belongs to another movement.
+    ReferenceReused = "reference_reused", UNPROCESSABLE_ENTITY, "The reference was used for another movement";
     /// Our own mistake.
     Internal = "internal_error", INTERNAL_SERVER_ERROR, "Something went wrong here";
     /// The database could not be asked: try again.

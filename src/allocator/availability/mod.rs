@@ -2,6 +2,7 @@
 //! promises nothing, asset by asset.
 
 mod sql;
+mod stock;
 
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -46,10 +47,14 @@ pub(super) async fn explain(
 
 /// One line of the question: the normalised form that `orders::request` gives.
 #[derive(serde::Deserialize)]
-struct AskedLine {
-    asset: Requirement,
-    #[serde(default = "one")]
-    quantity: i64,
+#[serde(untagged)]
+enum AskedLine {
+    Asset {
+        asset: Requirement,
+        #[serde(default = "one")]
+        quantity: i64,
+    },
+    Stock(stock::Asked),
 }
 
 fn one() -> i64 {
@@ -60,18 +65,33 @@ fn one() -> i64 {
 /// not. Shows the candidates from `offset` on, at most [`MOST_SHOWN`] a line. Takes no locks and
 /// promises nothing.
 ///
+/// A line would be reserved where its `available` reaches its `quantity`. Of a stock line the candidates are the
+/// SKU's locations. `available` is what they have together where the line may be split; otherwise one location
+/// must fill it, and `available` is the most that one of them has. What the lines before it take of the same SKU
+/// is no longer there for a line.
+///
 /// # Errors
 /// Lines that are not normalised, and faults of the database.
 pub async fn availability(db: &Db, shop_id: i32, lines: &Value, offset: i64) -> Result<Value, Fault> {
     let lines: Vec<AskedLine> = serde_json::from_value(lines.clone()).map_err(anyhow::Error::from)?;
+    let skus = lines.iter().filter_map(|line| match line {
+        AskedLine::Asset { .. } => None,
+        AskedLine::Stock(asked) => Some(asked.sku.clone()),
+    });
+    let mut shelves = stock::Shelves::of(db, shop_id, skus.collect()).await?;
     let mut answers = Vec::with_capacity(lines.len());
     for (n, line) in lines.iter().enumerate() {
-        let attributes = serde_json::to_value(&line.asset.attributes).map_err(anyhow::Error::from)?;
-        let seen = sql::inspect(db.pool(), shop_id, &line.asset, &attributes, offset, MOST_SHOWN).await?;
+        let (quantity, seen) = match line {
+            AskedLine::Asset { asset, quantity } => {
+                let attributes = serde_json::to_value(&asset.attributes).map_err(anyhow::Error::from)?;
+                (*quantity, sql::inspect(db.pool(), shop_id, asset, &attributes, offset, MOST_SHOWN).await?)
+            }
+            AskedLine::Stock(asked) => (asked.quantity, shelves.take(asked, offset, MOST_SHOWN)),
+        };
         let more = seen.total > offset + i64::try_from(seen.candidates.len()).unwrap_or(i64::MAX);
         answers.push(json!({
             "line": n + 1,
-            "quantity": line.quantity,
+            "quantity": quantity,
             "available": seen.available,
             "candidates": seen.candidates,
             "next_cursor": more.then(|| (offset + MOST_SHOWN).to_string()),

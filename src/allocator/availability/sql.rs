@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
+use super::stock::Shelf;
 use crate::allocator::refusal::Reason;
 use crate::stock::requirement::Requirement;
 
@@ -144,4 +145,23 @@ pub(super) async fn inspect(
             .map(|r| json!({"asset": r.key, "eligible": r.reasons.is_empty(), "reasons": r.reasons}))
             .collect(),
     })
+}
+
+/// What each location of these SKUs has at this moment. The pool is counted for the order of the locations only.
+pub(super) async fn shelves(pool: &PgPool, shop_id: i32, skus: &[String]) -> Result<Vec<Shelf>, sqlx::Error> {
+    sqlx::query_as!(
+        Shelf,
+        r#"select l.sku, l.location, f.on_hand as "on_hand!", f.pooled as "pooled!",
+                  (select coalesce(sum(r.quantity), 0) from onehold.reservations r
+                   where r.shop_id = $1 and r.sku = l.sku and r.location = l.location and r.state = 'held'
+                     and r.expires_at > clock_timestamp()) as "held!"
+           from onehold.stock_levels l
+           cross join lateral onehold.pool_figures(l.shop_id, l.sku, l.location) f
+           where l.shop_id = $1 and l.sku = any($2)
+           order by l.sku, l.location"#,
+        shop_id,
+        skus
+    )
+    .fetch_all(pool)
+    .await
 }

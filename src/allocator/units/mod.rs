@@ -37,17 +37,23 @@ pub(super) struct Place {
 }
 
 /// Fills every stock line of the order, or says which cannot be filled and why. First without waiting for
-/// anyone; then, where that does not do, under the locks of the pools concerned, taken in one order.
-pub(super) async fn fill(conn: &mut PgConnection, order: &LockedOrder) -> Result<Filled, Fault> {
+/// anyone; then, where that does not do, under the locks of the pools concerned, taken in one order. Says as well
+/// whether a refill was enqueued, which the caller makes known after its commit.
+pub(super) async fn fill(conn: &mut PgConnection, order: &LockedOrder) -> Result<(Filled, bool), Fault> {
     let mut quick = conn.begin().await?;
-    if sql::reserve_stock(&mut quick, order, false).await?.is_none() {
+    let first = sql::reserve_stock(&mut quick, order, false).await?;
+    if first.short.is_none() {
         quick.commit().await?;
-        return Ok(Filled::Whole);
+        return Ok((Filled::Whole, first.woke));
     }
     quick.rollback().await?;
+    Ok((fill_exactly(conn, order).await?, false))
+}
+
+async fn fill_exactly(conn: &mut PgConnection, order: &LockedOrder) -> Result<Filled, Fault> {
     for _ in 0..MOST_EXPIRIES {
         let mut exact = conn.begin().await?;
-        let Some(short) = sql::reserve_stock(&mut exact, order, true).await? else {
+        let Some(short) = sql::reserve_stock(&mut exact, order, true).await?.short else {
             exact.commit().await?;
             return Ok(Filled::Whole);
         };

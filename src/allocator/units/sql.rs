@@ -13,14 +13,23 @@ pub(super) struct StockLine {
     pub(super) split: bool,
 }
 
+/// What became of the stock lines.
+pub(super) struct Stocked {
+    /// The line that cannot be filled, if there is one.
+    pub(super) short: Option<Short>,
+    /// Whether a refill was enqueued.
+    pub(super) woke: bool,
+}
+
 /// Reserves every stock line, or gives the one that cannot be filled (see the function in the migration).
 pub(super) async fn reserve_stock(
     conn: &mut PgConnection,
     order: &LockedOrder,
     exact: bool,
-) -> Result<Option<Short>, sqlx::Error> {
-    let answer = sqlx::query_scalar!(
-        r#"select onehold.reserve_stock($1, $2, $3, $4) -> 'short' as short"#,
+) -> Result<Stocked, sqlx::Error> {
+    let answer = sqlx::query!(
+        r#"select stocked -> 'short' as short, coalesce((stocked ->> 'woke')::boolean, false) as "woke!"
+           from onehold.reserve_stock($1, $2, $3, $4) stocked"#,
         order.shop_id,
         order.id,
         order.deadline,
@@ -28,7 +37,8 @@ pub(super) async fn reserve_stock(
     )
     .fetch_one(conn)
     .await?;
-    answer.map(|short| serde_json::from_value(short).map_err(|e| sqlx::Error::Decode(e.into()))).transpose()
+    let short = answer.short.map(serde_json::from_value).transpose();
+    Ok(Stocked { short: short.map_err(|e| sqlx::Error::Decode(e.into()))?, woke: answer.woke })
 }
 
 pub(super) async fn stock_line(

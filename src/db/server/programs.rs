@@ -49,23 +49,24 @@ pub(super) async fn find(
             Err(why) => unusable.extend(why),
         }
     }
-    choose(usable, unusable, named.is_some(), made_by)
+    choose(usable, unusable, named, made_by)
 }
 
 fn choose(
     usable: Vec<Programs>,
     mut unusable: Vec<String>,
-    is_named: bool,
+    named: Option<&Path>,
     made_by: Option<(&Path, u32)>,
 ) -> Result<Programs, ServerError> {
     // Of equals the first: the order of the search is the order of preference.
     let Some(newest) = usable.iter().rev().max_by_key(|p| p.major) else {
         let install = install::command();
-        return Err(if is_named {
-            let why = unusable.pop().unwrap_or_else(|| "there are no server programs in that folder".to_owned());
-            ServerError::NamedPrograms { why, install }
-        } else {
-            ServerError::NoPrograms { unusable, install }
+        return Err(match named {
+            Some(folder) => {
+                let nothing = || format!("{} holds no server programs", folder.display());
+                ServerError::NamedPrograms { why: unusable.pop().unwrap_or_else(nothing), install }
+            }
+            None => ServerError::NoPrograms { unusable, install },
         });
     };
     match made_by {
@@ -123,7 +124,7 @@ async fn look_into(bin: &Path, account: &Account) -> Result<Programs, Option<Str
     let postgres = bin.join("postgres");
     if !postgres.exists() || !bin.join("initdb").exists() {
         // Clients alone, as libpq's development files bring them, are not worth a word.
-        return Err((!bin.exists()).then(|| format!("{} does not exist", bin.display())));
+        return Err(None);
     }
     let said = account.command(&postgres).arg("--version").output().await.map_err(|error| {
         Some(match error.kind() {
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn where_no_programs_are_found_the_error_names_the_command_that_installs_them() {
         let old = vec!["/opt/pg/bin holds version 14".to_owned()];
-        let said = choose(Vec::new(), old, false, None).unwrap_err().to_string();
+        let said = choose(Vec::new(), old, None, None).unwrap_err().to_string();
         assert!(said.contains(&install::command()), "{said}");
         assert!(said.contains("/opt/pg/bin holds version 14"), "{said}");
     }
@@ -189,10 +190,10 @@ mod tests {
     #[test]
     fn a_new_cluster_gets_the_newest_version_and_an_old_one_its_own() {
         let found = vec![programs("/a", 15), programs("/b", 17), programs("/c", 17)];
-        assert_eq!(choose(found.clone(), Vec::new(), false, None).unwrap(), programs("/b", 17));
+        assert_eq!(choose(found.clone(), Vec::new(), None, None).unwrap(), programs("/b", 17));
         let old = Path::new("/data/pg");
-        assert_eq!(choose(found.clone(), Vec::new(), false, Some((old, 15))).unwrap(), programs("/a", 15));
-        let said = choose(found, Vec::new(), false, Some((old, 16))).unwrap_err().to_string();
+        assert_eq!(choose(found.clone(), Vec::new(), None, Some((old, 15))).unwrap(), programs("/a", 15));
+        let said = choose(found, Vec::new(), None, Some((old, 16))).unwrap_err().to_string();
         assert!(said.contains("/data/pg was made by PostgreSQL 16"), "{said}");
         assert!(said.contains("/b holds version 17"), "{said}");
     }
