@@ -189,7 +189,7 @@ begin
     select array_agg(unit order by unit) into v_far from (
         select unit from onehold.pool_units
         where shop_id = p_shop and sku = p_sku and location = p_location
-          and unit < (select next_unit - 3 * v_bound from onehold.stock_levels
+          and unit < (select next_unit - v_bound from onehold.stock_levels
                       where shop_id = p_shop and sku = p_sku and location = p_location)
         for update skip locked) far;
     if v_far is not null then
@@ -219,7 +219,7 @@ begin
     where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
     update onehold.stock_levels l
     set next_unit = l.next_unit + v_put,
-        low_unit = greatest(l.low_unit, l.next_unit + v_put - 4 * v_bound)
+        low_unit = greatest(l.low_unit, l.next_unit + v_put - 2 * v_bound)
     where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
     return v_put;
 end
@@ -393,14 +393,22 @@ declare
 begin
     if p_exact then
         for v_place in
-            select distinct l.sku, s.location from onehold.order_lines l
+            select l.sku, s.location, sum(l.quantity) as wanted from onehold.order_lines l
             join onehold.stock_levels s on s.shop_id = l.shop_id and s.sku = l.sku
                 and (l.locations is null or s.location = any (l.locations))
             where l.shop_id = p_shop and l.order_id = p_order and l.sku is not null
+            group by l.sku, s.location
             order by l.sku, s.location
         loop
             perform pg_advisory_xact_lock(onehold.pool_lock_key(p_shop, v_place.sku, v_place.location));
-            perform onehold.refill_locked(p_shop, v_place.sku, v_place.location);
+            -- Whoever waited here finds what the one before has put out. If all that wait counted and refilled
+            -- again, the last of them would wait for the sum of it.
+            if (select count(*) from (
+                    select from onehold.pool_units
+                    where shop_id = p_shop and sku = v_place.sku and location = v_place.location
+                    order by unit desc limit v_place.wanted) enough) < v_place.wanted then
+                perform onehold.refill_locked(p_shop, v_place.sku, v_place.location);
+            end if;
         end loop;
     end if;
     for v_line in
@@ -420,7 +428,9 @@ begin
               and (v_line.locations is null or s.location = any (v_line.locations))
             -- As preferred; where all are equal, the fullest first, so that load spreads.
             order by array_position(v_line.locations, s.location),
-                     case when v_line.locations is null then
+                     case when v_line.locations is null and exists (
+                         select from onehold.stock_levels o
+                         where o.shop_id = p_shop and o.sku = s.sku and o.location <> s.location) then
                          (select count(*) from onehold.pool_units u
                           where u.shop_id = p_shop and u.sku = s.sku and u.location = s.location) end desc,
                      s.location
@@ -460,13 +470,24 @@ begin
             exit when v_left = 0;
         end loop;
         if v_left > 0 then
+            -- What this line got so far goes back with the refusal: it is neither held by anyone nor gone.
             return jsonb_build_object('short', jsonb_build_object('line', v_line.line, 'places', coalesce((
-                select jsonb_agg(jsonb_build_object('location', s.location, 'on_hand', f.on_hand, 'held', f.held,
-                    'pooled', f.pooled, 'wanted', v_line.locations is null or s.location = any (v_line.locations),
-                    'own', (select coalesce(sum(r.quantity), 0) from onehold.reservations r
-                            where r.shop_id = p_shop and r.order_id = p_order and r.state = 'held'
-                              and r.sku = s.sku and r.location = s.location)))
-                from onehold.stock_levels s, onehold.pool_figures(p_shop, s.sku, s.location) f
+                select jsonb_agg(jsonb_build_object('location', s.location, 'on_hand', f.on_hand,
+                    'held', f.held - mine.of_line, 'pooled', f.pooled, 'own', mine.of_others,
+                    -- In the same statement as the figures: the next may find them ended by someone else.
+                    'lapsed', (
+                        select coalesce(sum(r.quantity), 0) from onehold.reservations r
+                        where r.shop_id = p_shop and r.sku = s.sku and r.location = s.location and r.state = 'held'
+                          and r.expires_at <= clock_timestamp()),
+                    'wanted', v_line.locations is null or s.location = any (v_line.locations)))
+                from onehold.stock_levels s
+                cross join lateral onehold.pool_figures(p_shop, s.sku, s.location) f
+                cross join lateral (
+                    select coalesce(sum(r.quantity) filter (where r.line = v_line.line), 0) as of_line,
+                           coalesce(sum(r.quantity) filter (where r.line <> v_line.line), 0) as of_others
+                    from onehold.reservations r
+                    where r.shop_id = p_shop and r.order_id = p_order and r.state = 'held'
+                      and r.sku = s.sku and r.location = s.location) mine
                 where s.shop_id = p_shop and s.sku = v_line.sku), '[]')));
         end if;
     end loop;

@@ -19,7 +19,7 @@ const CONNECTIONS: u32 = 10;
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// What to measure: idle, assets; everything if none is named
+    /// What to measure: idle, assets, hot-sku; everything if none is named
     #[arg(long, value_name = "NAME", value_parser = scenario)]
     scenario: Vec<Scenario>,
     /// One JSON object a line instead of a table

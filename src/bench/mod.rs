@@ -2,6 +2,7 @@
 //! the machine than about the code, ratios say more about the code.
 
 mod assets;
+mod hot_sku;
 mod idle;
 mod sql;
 
@@ -18,18 +19,20 @@ pub enum Scenario {
     Idle,
     /// One reservation among many assets, most of them sold or held, beside one among a thousand.
     Assets,
+    /// Many buyers at once on one SKU, beside one counter row, a pool that is locked whole, and a bare insert.
+    HotSku,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Self; 2] = [Self::Idle, Self::Assets];
+    pub const ALL: [Self; 3] = [Self::Idle, Self::Assets, Self::HotSku];
 
     /// Whether worker processes belong to the measured fleet.
     #[must_use]
     pub fn wants_workers(self) -> bool {
         match self {
             Self::Idle => true,
-            Self::Assets => false,
+            Self::Assets | Self::HotSku => false,
         }
     }
 
@@ -45,8 +48,19 @@ impl Scenario {
         match self {
             Self::Idle => "idle",
             Self::Assets => "assets",
+            Self::HotSku => "hot-sku",
         }
     }
+}
+
+/// What the value of a comparison says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// How long one takes: our time to the other's, so below 1 is faster.
+    Time,
+    /// How many a second at once: our rate to the other's, so above 1 is faster.
+    Rate,
 }
 
 /// One comparison.
@@ -56,10 +70,15 @@ pub struct Ratio {
     pub scenario: &'static str,
     /// What is compared, in short and stable words.
     pub ratio: &'static str,
-    /// The ratio of the medians.
+    /// What `value` compares.
+    pub measure: Measure,
+    /// The ratio of the medians: of times, or of the rounds' rates.
     pub value: f64,
-    /// The ratio at the quartiles: (ours p25 / baseline p25, ours p75 / baseline p75).
+    /// Of times, the ratio at the quartiles: (ours p25 / baseline p25, ours p75 / baseline p75). Of rates, the
+    /// least and the greatest ratio of any round.
     pub spread: (f64, f64),
+    /// The median of the rounds' rates, a second: (ours, baseline). Only where rates are compared.
+    pub rates: Option<(f64, f64)>,
     /// Ours, in milliseconds.
     pub ours: Distribution,
     /// What it is compared with, in milliseconds.
@@ -101,12 +120,58 @@ impl Ratio {
         Self {
             scenario: scenario.name(),
             ratio,
+            measure: Measure::Time,
             value: ours.p50 / baseline.p50,
             spread: (ours.p25 / baseline.p25, ours.p75 / baseline.p75),
+            rates: None,
             ours,
             baseline,
         }
     }
+
+    /// Compares rates, round by round.
+    fn of_rates(scenario: Scenario, ratio: &'static str, ours: &Throughput, baseline: &Throughput) -> Self {
+        let rounds: Vec<f64> = ours.rates.iter().zip(&baseline.rates).map(|(ours, other)| ours / other).collect();
+        Self {
+            scenario: scenario.name(),
+            ratio,
+            measure: Measure::Rate,
+            value: median(&rounds),
+            spread: (rounds.iter().copied().fold(f64::INFINITY, f64::min), rounds.iter().copied().fold(0.0, f64::max)),
+            rates: Some((median(&ours.rates), median(&baseline.rates))),
+            ours: ours.times,
+            baseline: baseline.times,
+        }
+    }
+
+    /// How much longer than usual the slow ones take: the 99th percentile to the median.
+    fn of_tail(scenario: Scenario, ratio: &'static str, ours: &Throughput) -> Self {
+        let times = ours.times;
+        let value = times.p99 / times.p50;
+        let spread = (times.p75 / times.p50, times.max / times.p50);
+        let (scenario, measure) = (scenario.name(), Measure::Time);
+        Self { scenario, ratio, measure, value, spread, rates: None, ours: times, baseline: times }
+    }
+}
+
+/// What one side did in several rounds.
+struct Throughput {
+    /// Of each round, a second.
+    rates: Vec<f64>,
+    /// Of all rounds together.
+    times: Distribution,
+}
+
+impl Throughput {
+    fn of(rates: Vec<f64>, times: Vec<Duration>) -> Self {
+        Self { rates, times: Distribution::of(times) }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// What the scenarios run on: a whole fleet with a throwaway database.
@@ -128,27 +193,41 @@ pub async fn run(scenario: Scenario, fleet: &Fleet, progress: impl Fn(&str)) -> 
     match scenario {
         Scenario::Idle => idle::run(fleet, &progress).await,
         Scenario::Assets => assets::run(fleet, &progress).await,
+        Scenario::HotSku => hot_sku::run(fleet, &progress).await,
     }
 }
 
-/// The ratios as a table, times in milliseconds.
+/// The ratios as a table, times in milliseconds. Of times, a value below 1 is faster than the baseline; of
+/// rates, a value above 1 is.
 #[must_use]
 pub fn table(ratios: &[Ratio]) -> String {
     let mut lines = vec![format!(
-        "{:9} {:44} {:>6} {:>13}  {:>24}  {:>24}",
-        "scenario", "ratio", "value", "spread", "ours p50/p99/max ms", "baseline p50/p99/max ms"
+        "{:9} {:44} {:>5} {:>6} {:>13}  {:>24}  {:>24}  {:>15}",
+        "scenario",
+        "ratio",
+        "of",
+        "value",
+        "spread",
+        "ours p50/p99/max ms",
+        "baseline p50/p99/max ms",
+        "ours/baseline/s"
     )];
     for r in ratios {
         let times = |d: &Distribution| format!("{:.2}/{:.2}/{:.2}", d.p50, d.p99, d.max);
-        let spread = format!("{:.2}-{:.2}", r.spread.0, r.spread.1);
+        let of = match r.measure {
+            Measure::Time => "time",
+            Measure::Rate => "rate",
+        };
         lines.push(format!(
-            "{:9} {:44} {:>6.2} {:>13}  {:>24}  {:>24}",
+            "{:9} {:44} {:>5} {:>6.2} {:>13}  {:>24}  {:>24}  {:>15}",
             r.scenario,
             r.ratio,
+            of,
             r.value,
-            spread,
+            format!("{:.2}-{:.2}", r.spread.0, r.spread.1),
             times(&r.ours),
-            times(&r.baseline)
+            times(&r.baseline),
+            r.rates.map_or(String::new(), |(ours, baseline)| format!("{ours:.0}/{baseline:.0}")),
         ));
     }
     lines.join("\n")

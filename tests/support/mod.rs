@@ -129,3 +129,9 @@ pub(crate) fn room() -> TempDir {
     let open = std::fs::Permissions::from_mode(0o755);
     tempfile::Builder::new().prefix("onehold-test-").permissions(open).tempdir().unwrap()
 }
+
+/// How many random sequences a property test runs: few enough for every run of the tests, or as many as
+/// `ONEHOLD_TEST_CASES` says.
+pub(crate) fn cases() -> u32 {
+    std::env::var("ONEHOLD_TEST_CASES").map_or(60, |cases| cases.parse().expect("ONEHOLD_TEST_CASES is a number"))
+}

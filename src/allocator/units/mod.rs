@@ -27,7 +27,9 @@ pub(super) struct Short {
 pub(super) struct Place {
     pub(super) on_hand: i64,
     pub(super) held: i64,
-    /// How much of that this very order holds by its other lines.
+    /// How much of that has lapsed.
+    pub(super) lapsed: i64,
+    /// How much of what is held this very order holds by its other lines.
     pub(super) own: i64,
     /// Whether the line wants this location.
     pub(super) wanted: bool,
@@ -77,6 +79,9 @@ fn refuse(short: &Short, line: &sql::StockLine, first_lapse: Option<i64>) -> Ref
     };
     let (kind, retry_after_seconds) = if reaches(&|p| p.on_hand - p.held) {
         // The units are there, and others have them locked at this moment.
+        (Kind::Contended, Some(CONTENDED_RETRY_SECONDS))
+    } else if reaches(&|p| p.on_hand - p.held + p.lapsed) {
+        // What is in the way has lapsed, and someone is ending it at this moment.
         (Kind::Contended, Some(CONTENDED_RETRY_SECONDS))
     } else if reaches(&|p| p.on_hand - p.own) {
         (Kind::Held, Some(first_lapse.unwrap_or(1).max(1)))
