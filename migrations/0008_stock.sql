@@ -469,6 +469,10 @@ begin
             end if;
             exit when v_left = 0;
         end loop;
+        if v_left > 0 and not p_exact then
+            -- What each place has is asked when it matters: under the locks.
+            return jsonb_build_object('short', jsonb_build_object('line', v_line.line, 'places', '[]'::jsonb));
+        end if;
         if v_left > 0 then
             -- What this line got so far goes back with the refusal: it is neither held by anyone nor gone.
             return jsonb_build_object('short', jsonb_build_object('line', v_line.line, 'places', coalesce((

@@ -6,8 +6,11 @@
 -- payments that waited for it. The caller has locked the order.
 create function onehold.mark_reserved(p_shop int, p_order uuid) returns void
 language plpgsql as $$
+declare
+    v_reference text;
 begin
-    update onehold.orders set status = 'reserved' where shop_id = p_shop and id = p_order and status = 'placed';
+    update onehold.orders set status = 'reserved' where shop_id = p_shop and id = p_order and status = 'placed'
+    returning reference into v_reference;
     if not found then
         raise exception 'order % was not placed any more under its own lock', p_order;
     end if;
@@ -23,7 +26,32 @@ begin
     from (select *, row_number() over (order by line, slot) as n from onehold.reservations
           where shop_id = p_shop and order_id = p_order) r
     left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id;
-    perform onehold.enqueue_payments(p_shop, p_order, 'reserved');
+    -- Money that came before its hold is rare, and asking for it here is cheap: the plan is kept.
+    if exists (select from onehold.payment_events e
+               where e.shop_id = p_shop and e.state = 'pending'
+                 and e.order_ref in (p_order::text, upper(p_order::text), v_reference)) then
+        perform onehold.enqueue_payments(p_shop, p_order, 'reserved');
+    end if;
+end
+$$;
+
+-- Refills the pools that an order may draw on, where nobody else is at it. Gives whether anything was put out.
+create function onehold.refill_for(p_shop int, p_order uuid) returns boolean
+language plpgsql as $$
+declare
+    v record;
+    v_put bigint := 0;
+begin
+    for v in
+        select distinct l.sku, s.location from onehold.order_lines l
+        join onehold.stock_levels s on s.shop_id = l.shop_id and s.sku = l.sku
+            and (l.locations is null or s.location = any (l.locations))
+        where l.shop_id = p_shop and l.order_id = p_order and l.sku is not null
+        order by l.sku, s.location
+    loop
+        v_put := v_put + onehold.refill_if_free(p_shop, v.sku, v.location);
+    end loop;
+    return v_put > 0;
 end
 $$;
 
@@ -35,6 +63,7 @@ language plpgsql as $$
 declare
     v_order record;
     v_reserved jsonb;
+    v_try int;
 begin
     for v_order in
         -- In one order for everybody; and nobody is waited for, as one order's wait would be all the others'.
@@ -54,17 +83,23 @@ begin
             return next;
             continue;
         end if;
-        begin
-            v_reserved := onehold.reserve_stock(p_shop, v_order.id, v_order.deadline, false);
-            if v_reserved ? 'short' then
-                raise exception 'short' using errcode = 'OHSHT';
-            end if;
-            perform onehold.mark_reserved(p_shop, v_order.id);
-            outcome := 'reserved';
-            woke := (v_reserved->>'woke')::boolean;
-        exception when sqlstate 'OHSHT' then
-            outcome := 'apart';
-        end;
+        outcome := 'apart';
+        for v_try in 1..2 loop
+            begin
+                v_reserved := onehold.reserve_stock(p_shop, v_order.id, v_order.deadline, false);
+                if v_reserved ? 'short' then
+                    raise exception 'short' using errcode = 'OHSHT';
+                end if;
+                perform onehold.mark_reserved(p_shop, v_order.id);
+                outcome := 'reserved';
+                woke := (v_reserved->>'woke')::boolean;
+                exit;
+            exception when sqlstate 'OHSHT' then
+                -- One refill serves the whole batch. Where somebody else is at it, or there is nothing to put
+                -- out, this order goes its own way.
+                exit when v_try = 2 or not onehold.refill_for(p_shop, v_order.id);
+            end;
+        end loop;
         return next;
     end loop;
 end
