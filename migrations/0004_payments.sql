@@ -29,6 +29,8 @@ create table onehold.payment_events (
 );
 
 create index payment_events_waiting on onehold.payment_events (shop_id, order_ref) where state = 'pending';
+-- What waits, oldest first: how the housekeeping looks for events that lost their job.
+create index payment_events_pending on onehold.payment_events (shop_id, received_at) where state = 'pending';
 create index payment_events_by_order on onehold.payment_events (shop_id, order_id) where order_id is not null;
 
 -- An order's id, if the text is one: providers send an id or a reference in the same field.

@@ -52,12 +52,14 @@ $$;
 
 -- Puts a convert job into the queue for every payment event that waits for this order. The stage is part
 -- of the key: a job of an earlier stage may be ending at this very moment, and must not swallow this one.
+-- Of a UUID's forms only the hyphenated one is an id, as in uuid_or_null; both cases are spelled out for the
+-- index. One that mixes them is found by the housekeeping.
 create function onehold.enqueue_payments(p_shop int, p_order uuid, p_stage text) returns void
 language sql volatile as $$
     select onehold.enqueue_job('convert', e.shop_id || ':' || e.provider || ':' || e.event_id || ':' || p_stage,
         jsonb_build_object('v', 1, 'shop', p_shop, 'provider', e.provider, 'event', e.event_id), 20)
     from onehold.orders o
     join onehold.payment_events e
-      on e.shop_id = o.shop_id and e.state = 'pending' and e.order_ref in (o.id::text, o.reference)
+      on e.shop_id = o.shop_id and e.state = 'pending' and e.order_ref in (o.id::text, upper(o.id::text), o.reference)
     where o.shop_id = p_shop and o.id = p_order
 $$;

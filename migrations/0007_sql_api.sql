@@ -81,20 +81,42 @@ begin
                 then 'must be an object' end)
         ) f (field, fault) where f.fault is not null;
     return query select * from onehold.location_faults(p, p_at);
-    if jsonb_typeof(p->'attributes') = 'object' then
+    if jsonb_typeof(p->'attributes') <> 'object' then
+        return;
+    elsif (select count(*) from jsonb_object_keys(p->'attributes')) > 100 then
+        return query select p_at || '/attributes', 'must have at most 100 attributes';
+    else
         return query
             select p_at || '/attributes/' || replace(replace(a.name, '~', '~0'), '/', '~1'),
-                   'must be an object of eq, in, min and max'
+                   case when length(a.name) > 200 then 'must have a name of at most 200 characters'
+                        else 'must be an object of eq, in (1 to 100 values), min and max' end
             from jsonb_each(p->'attributes') a (name, conditions)
-            where jsonb_typeof(a.conditions) <> 'object' or a.conditions = '{}'
+            where length(a.name) > 200 or jsonb_typeof(a.conditions) <> 'object' or a.conditions = '{}'
                or exists (
                    select from jsonb_each(case jsonb_typeof(a.conditions) when 'object' then a.conditions else '{}' end)
                                c (op, bound)
                    where c.op not in ('eq', 'in', 'min', 'max')
-                      or (c.op = 'in' and jsonb_typeof(c.bound) <> 'array')
+                      or (c.op = 'in' and case jsonb_typeof(c.bound)
+                              when 'array' then jsonb_array_length(c.bound) not between 1 and 100 else true end)
                       or (c.op in ('min', 'max') and jsonb_typeof(c.bound) not in ('number', 'string')));
     end if;
 end
+$$;
+
+-- Why a body cannot be kept at all; null where it can. What is stored here is read back by the workers, whose
+-- numbers are doubles and whose parser goes 64 levels deep: what they cannot read would be an order that nobody
+-- can serve. Strict paths, as lax ones open arrays on the way and would count a level too few.
+create function onehold.unreadable(p jsonb) returns text
+language sql immutable parallel safe
+as $$
+    select case
+        when octet_length(p::text) > 1048576 then 'must not be larger than 1 MiB'
+        when jsonb_path_exists(p, 'strict $.**{64} ? (@.type() == "array" || @.type() == "object")')
+            then 'must not nest deeper than 64 levels'
+        when jsonb_path_exists(p, 'strict $.** ? (@.type() == "number"
+                && (@ > 1.7976931348623157e308 || @ < -1.7976931348623157e308))')
+            then 'must not have numbers beyond those of a double'
+    end
 $$;
 
 -- Every fault of an order's body.
@@ -104,6 +126,10 @@ as $$
 begin
     if jsonb_typeof(p) is distinct from 'object' then
         return query select '', 'must be an object';
+        return;
+    end if;
+    if onehold.unreadable(p) is not null then
+        return query select '', onehold.unreadable(p);
         return;
     end if;
     return query select * from onehold.unknown_members(
@@ -238,6 +264,11 @@ language plpgsql as $$
 declare
     v_shop int := (select s.id from onehold.shops s where s.name = shop);
 begin
+    -- Lines are allowed, as over HTTP.
+    if length(reason) not between 1 and 1000 then
+        raise exception 'invalid_body: the body does not fit' using errcode = 'OH422',
+            detail = '[{"pointer": "/reason", "detail": "must have 1 to 1000 characters"}]';
+    end if;
     case onehold.end_by_cancelling(v_shop, cancel_order.id, 'sql', reason)
         when 'no_such_order' then
             raise exception 'not_found: the shop has no order %', cancel_order.id using errcode = 'OH404';

@@ -209,3 +209,90 @@ async fn a_placed_order_without_a_job_gets_one_and_a_payment_too() {
     scene.run("update apalis.jobs set done_at = clock_timestamp() - interval '16 minutes'").await;
     assert_eq!(sweep::requeue(&scene.db).await.unwrap(), Requeued { orders: 1, payments: 0, pools: 0 });
 }
+
+/// More than a batch of each, in one run.
+#[tokio::test]
+async fn a_requeue_goes_on_until_nothing_is_left() {
+    let scene = Scene::with_machines(0).await;
+    scene
+        .run(
+            "insert into onehold.orders (shop_id, idempotency_key, placed_at)
+             select 1, 'x' || n, clock_timestamp() - interval '1 minute' from generate_series(1, 450) n",
+        )
+        .await;
+    assert_eq!(sweep::requeue(&scene.db).await.unwrap().orders, 450);
+}
+
+/// A job of whatever stage serves while it waits or runs, and what is older than a week is left alone.
+#[tokio::test]
+async fn a_payment_whose_job_of_any_stage_waits_gets_no_other_and_an_old_one_none() {
+    let scene = Scene::with_machines(1).await;
+    let paid = scene.reserved("paid").await.to_string();
+    scene.run("delete from apalis.jobs").await;
+    for (n, stage) in ["", ":placed", ":reserved", ":refused", ":cancelled", ":requeue"].iter().enumerate() {
+        scene.keep_event(&paid, &format!("e{n}"), "succeeded").await;
+        let key = format!("1:standard:e{n}{stage}");
+        scene.run(&format!("select onehold.enqueue_job('convert', '{key}', '{{\"v\":1}}', 20)")).await;
+    }
+    scene.run("update onehold.payment_events set received_at = received_at - interval '1 minute'").await;
+    scene.keep_event(&paid, "old", "succeeded").await;
+    scene
+        .run(
+            "update onehold.payment_events set received_at = received_at - interval '8 days' where event_id = 'old';
+             delete from apalis.jobs where idempotency_key like '%:old%'",
+        )
+        .await;
+    assert_eq!(sweep::requeue(&scene.db).await.unwrap(), Requeued::default());
+    scene.run("delete from apalis.jobs where idempotency_key = '1:standard:e0'").await;
+    assert_eq!(sweep::requeue(&scene.db).await.unwrap().payments, 1);
+}
+
+/// One shop's fault is told at the end, and the next shop is swept nevertheless.
+#[tokio::test]
+async fn a_shop_that_fails_does_not_keep_the_others_from_being_swept() {
+    let scene = Scene::with_machines(0).await;
+    scene
+        .run(
+            "insert into onehold.shops (name) values ('second');
+             insert into onehold.assets (shop_id, key, category, location)
+             select s.id, 'a', 'box', 'BER' from onehold.shops s;
+             insert into onehold.orders (shop_id, idempotency_key, status)
+             select s.id, 'k', 'reserved' from onehold.shops s;
+             insert into onehold.orders (shop_id, idempotency_key, placed_at)
+             select s.id, 'lost', clock_timestamp() - interval '1 minute' from onehold.shops s;
+             insert into onehold.reservations (shop_id, order_id, asset_id, location, expires_at)
+             select o.shop_id, o.id, a.id, 'BER', clock_timestamp() - interval '1 minute'
+             from onehold.orders o join onehold.assets a on a.shop_id = o.shop_id where o.status = 'reserved';
+             create function fail() returns trigger language plpgsql as
+                 $$ begin raise exception 'injected'; end $$;
+             create trigger fail before update on onehold.orders for each row when (new.shop_id = 1)
+                 execute function fail();
+             create function fail_job() returns trigger language plpgsql as
+                 $$ begin
+                     if convert_from(new.job, 'UTF8')::jsonb->>'shop' = '1' then raise exception 'injected'; end if;
+                     return new;
+                 end $$;
+             create trigger fail before insert on apalis.jobs for each row execute function fail_job();",
+        )
+        .await;
+    sweep::sweep(&scene.db).await.unwrap_err();
+    let swept = "select shop_id::bigint from onehold.orders where status = 'expired'";
+    assert_ne!(scene.number(swept).await, 1, "the second shop was swept");
+    sweep::requeue(&scene.db).await.unwrap_err();
+    assert_eq!(scene.number("select count(*) from apalis.jobs").await, 1, "the second shop's order got its job");
+}
+
+/// An id in capitals is that id: its event gets its job when the order is decided.
+#[tokio::test]
+async fn a_payment_that_names_its_order_in_capitals_gets_its_job_when_the_order_is_reserved() {
+    let scene = Scene::with_machines(1).await;
+    let id = scene.place_one("k").await;
+    scene.keep_event(&id.to_string().to_uppercase(), "capitals", "succeeded").await;
+    scene.keep_event(&id.simple().to_string(), "simple", "succeeded").await;
+    scene.reserve(id).await;
+    let jobs = async |event: &str| {
+        let query = format!("select count(*) from apalis.jobs where idempotency_key like '1:standard:{event}:%'");
+        scene.number(&query).await
+    };
+    assert_eq!((jobs("capitals").await, jobs("simple").await), (1, 0), "only the hyphenated form is an id");
+}

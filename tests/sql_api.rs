@@ -119,6 +119,12 @@ async fn http_and_sql_check_bodies_alike() {
                      "attributes": {"a": {}, "b": 1, "c": {"like": 1}, "d/~": {"in": 1}, "e": {"min": true}}})),
         asset(json!({"category": "c", "attributes": {"a": {"eq": null}, "b": {"in": [1, "x", null]},
                      "c": {"min": 1, "max": "z"}, "d": {"eq": {"k": [1]}}}})),
+        asset(json!({"category": "c", "attributes": {"a": {"in": []}, "b": {"in": vec![1; 101]}, "": {"eq": 1}}})),
+        asset(json!({"category": "c", "attributes": {"a": {"in": vec![1; 100]}, "": {"eq": 1}, "a\nb": {"eq": 1}}})),
+        asset(json!({"category": "c", "attributes": attributes(101)})),
+        asset(json!({"category": "c", "attributes": attributes(100)})),
+        asset(json!({"category": "c", "attributes": {"é".repeat(201): {"eq": 1}}})),
+        asset(json!({"category": "c", "attributes": {"é".repeat(200): {"eq": 1}}})),
     ];
     for bad in [json!(0), json!(-5), json!(2_147_483_648_u64), json!(1.5), json!("2"), json!(null), json!(1e3)] {
         bodies.push(line(json!({"asset": {"category": "c"}, "quantity": bad})));
@@ -147,6 +153,66 @@ async fn http_and_sql_check_bodies_alike() {
             }
         }
     }
+}
+
+fn attributes(many: usize) -> Value {
+    (0..many).map(|n| (format!("a{n}"), json!({"eq": n}))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// What the workers could not read back is not stored: neither order nor job. The limits are HTTP's.
+#[tokio::test]
+async fn a_body_that_no_worker_could_read_is_refused_and_its_neighbour_is_not() {
+    let scene = Scene::with_machines(1).await;
+    let body = |metadata: &str| {
+        let lines = r#"[{"asset": {"category": "box"}}]"#;
+        format!(r#"{{"lines": {lines}, "metadata": {metadata}}}"#)
+    };
+    // The body and its metadata are two levels.
+    let nested = |levels: usize| format!(r#"{{"a": {}{}}}"#, "[".repeat(levels - 2), "]".repeat(levels - 2));
+    let text = |length: usize| format!(r#"{{"a": "{}"}}"#, "x".repeat(length));
+    let around = body(&text(0)).len();
+    let bad = [
+        r#"{"a": 1e400}"#.to_owned(),
+        r#"{"a": [{"b": -1e309}]}"#.to_owned(),
+        nested(65),
+        nested(200),
+        text((1 << 20) + 1 - around),
+    ];
+    let place = async |key: String, text: String| {
+        let place = sqlx::query_scalar::<_, Uuid>("select onehold.place_order('main', $1, $2::text::jsonb)");
+        place.bind(key).bind(text).fetch_one(scene.db.pool()).await
+    };
+    for (n, metadata) in bad.iter().enumerate() {
+        let answer = place(format!("bad{n}"), body(metadata)).await;
+        assert_eq!(refused(answer), ("OH422".to_owned(), "invalid_body".to_owned()), "{metadata:.40}");
+    }
+    assert_eq!(scene.number("select count(*) from onehold.orders").await, 0);
+    assert_eq!(scene.number("select count(*) from apalis.jobs").await, 0);
+    for (n, metadata) in [r#"{"a": -1.7e308}"#.to_owned(), nested(64), text((1 << 20) - around)].iter().enumerate() {
+        assert!(onehold::body::parse(body(metadata).as_bytes()).is_ok(), "HTTP takes it: {metadata:.40}");
+        let id = place(format!("good{n}"), body(metadata)).await.unwrap();
+        scene.order(id).await;
+    }
+    assert!(onehold::body::parse(body(&nested(65)).as_bytes()).is_err(), "HTTP's limit is the same");
+}
+
+/// The limits of a reason are those of HTTP.
+#[tokio::test]
+async fn a_cancellation_with_a_reason_that_does_not_fit_changes_nothing() {
+    let scene = Scene::with_machines(1).await;
+    let id = scene.reserved("k").await;
+    let cancel = async |reason: Option<String>| {
+        let cancel = sqlx::query("select onehold.cancel_order('main', $1, $2)");
+        cancel.bind(id).bind(reason).execute(scene.db.pool()).await
+    };
+    for bad in [String::new(), "é".repeat(1_001)] {
+        let error = cancel(Some(bad)).await.unwrap_err();
+        assert_eq!(error.as_database_error().unwrap().code().unwrap(), "OH422");
+    }
+    assert_eq!(scene.history(id).await, ["placed", "reserved"]);
+    cancel(Some(format!("{}\n", "é".repeat(999)))).await.unwrap();
+    cancel(None).await.unwrap();
+    assert_eq!(scene.history(id).await, ["placed", "reserved", "cancelled"]);
 }
 
 /// SQL names the attribute whose conditions do not fit, HTTP the condition in it.

@@ -13,6 +13,8 @@ use crate::stock::ledger;
 pub const BATCH: i64 = 200;
 /// A bound on one run, which ends it even where new holds lapse as fast as old ones are swept.
 const MOST_BATCHES: u32 = 10_000;
+/// The same bound for what gets a new job: the next run, a minute later, goes on.
+const MOST_REQUEUE_BATCHES: u32 = 100;
 /// How many pools one statement looks at, and how many of those one run makes for a shop. The next run goes on
 /// where this one ended: buyers wake the pools they draw on, so this is for what nobody woke.
 const POOL_BATCH: i32 = 1_000;
@@ -24,33 +26,50 @@ const MOST_POOL_BATCHES: u32 = 5;
 /// Safe to repeat, also at once on several machines: an order is expired once.
 ///
 /// # Errors
-/// Faults of the database; what was swept before stays swept.
+/// Faults of the database; what was swept before stays swept, and one shop's fault does not end the others' sweep:
+/// the first fault is given at the end.
 pub async fn sweep(db: &Db) -> Result<u64, Fault> {
-    let mut expired = 0;
+    let (mut expired, mut first_fault) = (0, Ok(()));
     for shop_id in sql::shops(db.pool()).await? {
-        for _ in 0..MOST_BATCHES {
-            let batch = db
-                .transaction("sweep", |mut tx| {
-                    Box::pin(async move {
-                        let lapsed = reservations::lapsed(&mut tx, shop_id, BATCH).await?;
-                        Ok(Verdict::Commit(
-                            reservations::expire(&mut tx, shop_id, &lapsed, "sweep", reservations::Units::GiveBack)
-                                .await?
-                                .len(),
-                        ))
-                    })
-                })
-                .await?;
-            if batch == 0 {
-                break;
-            }
-            expired += batch as u64;
-        }
+        let swept = sweep_shop(db, shop_id, &mut expired).await;
+        keep_first(&mut first_fault, swept, shop_id);
     }
     if expired > 0 {
         tracing::info!(expired, "lapsed holds were swept");
     }
-    Ok(expired)
+    first_fault.map(|()| expired)
+}
+
+async fn sweep_shop(db: &Db, shop_id: i32, expired: &mut u64) -> Result<(), Fault> {
+    for _ in 0..MOST_BATCHES {
+        let batch = db
+            .transaction("sweep", |mut tx| {
+                Box::pin(async move {
+                    let lapsed = reservations::lapsed(&mut tx, shop_id, BATCH).await?;
+                    Ok(Verdict::Commit(
+                        reservations::expire(&mut tx, shop_id, &lapsed, "sweep", reservations::Units::GiveBack)
+                            .await?
+                            .len(),
+                    ))
+                })
+            })
+            .await?;
+        if batch == 0 {
+            break;
+        }
+        *expired += batch as u64;
+    }
+    Ok(())
+}
+
+/// Every fault is logged where its shop is known; the first is what the run comes to.
+fn keep_first(first: &mut Result<(), Fault>, result: Result<(), Fault>, shop_id: i32) {
+    if let Err(fault) = result {
+        tracing::error!(shop = shop_id, %fault, "housekeeping failed for a shop; the others go on");
+        if first.is_ok() {
+            *first = Err(fault);
+        }
+    }
 }
 
 /// What [`requeue`] found.
@@ -71,13 +90,12 @@ pub struct Requeued {
 /// Safe to repeat: one key is one job.
 ///
 /// # Errors
-/// Faults of the database only.
+/// Faults of the database; one shop's fault does not keep the others waiting: the first is given at the end.
 pub async fn requeue(db: &Db) -> Result<Requeued, Fault> {
-    let mut total = Requeued::default();
+    let (mut total, mut first_fault) = (Requeued::default(), Ok(()));
     for shop_id in sql::shops(db.pool()).await? {
-        total.orders += sql::requeue_orders(db.pool(), shop_id, RESERVE.max_attempts.into(), BATCH).await?;
-        total.payments += sql::requeue_payments(db.pool(), shop_id, CONVERT.max_attempts.into(), BATCH).await?;
-        total.pools += wake_pools(db, shop_id).await?;
+        let done = requeue_shop(db, shop_id, &mut total).await;
+        keep_first(&mut first_fault, done, shop_id);
     }
     if total.orders > 0 {
         db.notifier().job(RESERVE.name);
@@ -92,7 +110,21 @@ pub async fn requeue(db: &Db) -> Result<Requeued, Fault> {
     if total.orders > 0 || total.payments > 0 {
         tracing::warn!(orders = total.orders, payments = total.payments, "work without a job got one");
     }
-    Ok(total)
+    first_fault.map(|()| total)
+}
+
+async fn requeue_shop(db: &Db, shop_id: i32, total: &mut Requeued) -> Result<(), Fault> {
+    for _ in 0..MOST_REQUEUE_BATCHES {
+        let orders = sql::requeue_orders(db.pool(), shop_id, RESERVE.max_attempts.into(), BATCH).await?;
+        let payments = sql::requeue_payments(db.pool(), shop_id, CONVERT.max_attempts.into(), BATCH).await?;
+        total.orders += orders;
+        total.payments += payments;
+        if orders == 0 && payments == 0 {
+            break;
+        }
+    }
+    total.pools += wake_pools(db, shop_id).await?;
+    Ok(())
 }
 
 async fn wake_pools(db: &Db, shop_id: i32) -> Result<i64, Fault> {

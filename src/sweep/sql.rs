@@ -43,13 +43,16 @@ pub(super) async fn requeue_payments(
     max_attempts: i32,
     limit: i64,
 ) -> Result<i64, sqlx::Error> {
-    // Only what can be applied: its order exists and is decided. The rest waits for its order.
+    // Only what can be applied: its order exists and is decided. The rest waits for its order. What a
+    // week did not settle is a person's matter, and is not looked at for ever. A job of any stage serves;
+    // one that has ended a moment ago may have left the event as it is, and is not repeated within the same run.
     sqlx::query_scalar!(
         r#"with lost as materialized (
                select e.provider, e.event_id
                from onehold.payment_events e
                where e.shop_id = $1 and e.state = 'pending'
-                 and e.received_at < clock_timestamp() - interval '10 seconds'
+                 and e.received_at < statement_timestamp() - interval '10 seconds'
+                 and e.received_at > statement_timestamp() - interval '7 days'
                  and exists (
                      select from onehold.orders o
                      where o.shop_id = e.shop_id and o.status <> 'placed'
@@ -57,8 +60,12 @@ pub(super) async fn requeue_payments(
                  and not exists (
                      select from apalis.jobs j
                      where j.job_type = 'convert'
-                       and j.idempotency_key = $1::int || ':' || e.provider || ':' || e.event_id || ':requeue'
-                       and j.status = 'Killed' and j.done_at > clock_timestamp() - interval '15 minutes')
+                       and j.idempotency_key in (
+                           select $1::int || ':' || e.provider || ':' || e.event_id || stage
+                           from unnest('{"",:placed,:reserved,:refused,:cancelled,:requeue}'::text[]) stage)
+                       and (j.status in ('Pending', 'Queued', 'Running', 'Failed')
+                            or j.done_at > clock_timestamp() - interval '10 seconds'
+                            or (j.status = 'Killed' and j.done_at > clock_timestamp() - interval '15 minutes')))
                order by e.received_at
                limit $3
            )
