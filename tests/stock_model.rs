@@ -223,7 +223,8 @@ async fn go(step: Step, db: Db, ids: Vec<Uuid>) -> Answer {
         Step::Lapse(n) => {
             let Some(id) = pick(n) else { return Answer::Nothing };
             sqlx::query(
-                "update onehold.reservations set expires_at = clock_timestamp() - interval '1 second'
+                // A deadline that has passed stays where it is.
+                "update onehold.reservations set expires_at = least(expires_at, clock_timestamp() - interval '1 second')
                  where shop_id = 1 and order_id = $1 and state = 'held'",
             )
             .bind(id)
