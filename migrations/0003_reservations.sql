@@ -91,7 +91,7 @@ begin
         end if;
     end if;
     -- A deadline that has passed stays passed.
-    if new.expires_at > old.expires_at and clock_timestamp() >= old.expires_at then
+    if clock_timestamp() >= old.expires_at and new.expires_at > clock_timestamp() then
         raise exception 'the hold lapsed at % and cannot be prolonged', old.expires_at
             using errcode = 'check_violation', constraint = 'a_lapsed_hold_stays_lapsed',
                   schema = 'onehold', table = 'reservations';
