@@ -3,6 +3,8 @@
 //!
 //! How many sequences are run is a setting of the tests: `ONEHOLD_TEST_CASES=5000 bin/test stock_model`.
 
+mod steps;
+
 use std::collections::BTreeMap;
 
 use onehold::allocator::{self, Kind, Outcome};
@@ -10,7 +12,6 @@ use onehold::convert::{self, Applied};
 use onehold::db::Db;
 use onehold::orders::{self, AfterRelease, Ending, Placed};
 use onehold::sweep::sweep;
-use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 use sqlx::types::Uuid;
@@ -18,33 +19,10 @@ use sqlx::types::Uuid;
 use crate::scene::{SHOP, Scene};
 use crate::stock_stage::{conserved_or_short, post_on};
 use crate::support::{cases, waiting::race};
+use steps::{Line, Step, sequence};
 
 const SKUS: [&str; 3] = ["X", "Y", "Z"];
 const LOCATIONS: [&str; 2] = ["BER", "FRA"];
-
-#[derive(Clone, Debug)]
-struct Line {
-    sku: usize,
-    quantity: i32,
-    /// One location, or any.
-    location: Option<usize>,
-    split: bool,
-}
-
-/// One thing that happens. Orders are named by a number that is taken modulo how many there are.
-#[derive(Clone, Debug)]
-enum Step {
-    Place(Vec<Line>),
-    Pay(usize),
-    Cancel(usize),
-    Release(usize),
-    Lapse(usize),
-    Sweep,
-    Receive(usize, usize, i32),
-    Adjust(usize, usize, i32, bool),
-    Refill(usize, usize),
-    RollUp,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -126,35 +104,6 @@ impl Model {
     }
 }
 
-fn line() -> impl Strategy<Value = Line> {
-    (0..3_usize, 1..7_i32, proptest::option::of(0..2_usize), any::<bool>())
-        .prop_map(|(sku, quantity, location, split)| Line { sku, quantity, location, split })
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let pool = || (0..3_usize, 0..2_usize);
-    prop_oneof![
-        5 => line().prop_map(|line| Step::Place(vec![line])),
-        3 => proptest::collection::vec(line(), 2..5).prop_map(Step::Place),
-        3 => (0..20_usize).prop_map(Step::Pay),
-        2 => (0..20_usize).prop_map(Step::Cancel),
-        1 => (0..20_usize).prop_map(Step::Release),
-        2 => (0..20_usize).prop_map(Step::Lapse),
-        1 => Just(Step::Sweep),
-        3 => (pool(), 1..12_i32).prop_map(|((s, l), n)| Step::Receive(s, l, n)),
-        2 => (pool(), 1..8_i32, any::<bool>()).prop_map(|((s, l), n, force)| Step::Adjust(s, l, -n, force)),
-        1 => pool().prop_map(|(s, l)| Step::Refill(s, l)),
-        1 => Just(Step::RollUp),
-    ]
-}
-
-/// A pool's bound, and groups of steps; those of one group happen at once.
-fn sequence() -> impl Strategy<Value = (i32, Vec<Vec<Step>>)> {
-    let alone = step().prop_map(|step| vec![step]);
-    let together = proptest::collection::vec(step(), 2..6);
-    (1..6_i32, proptest::collection::vec(prop_oneof![2 => alone, 1 => together], 4..16))
-}
-
 #[test]
 fn whatever_happens_in_whatever_order_and_at_once_the_model_and_the_database_agree() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
@@ -172,10 +121,10 @@ fn whatever_happens_in_whatever_order_and_at_once_the_model_and_the_database_agr
 async fn play(scene: &Scene, bound: i32, groups: Vec<Vec<Step>>) {
     clean(scene, bound).await;
     let mut model = Model::default();
-    for sku in 0..3 {
-        let posted = post_on(scene.db.pool(), SHOP, SKUS[sku], "BER", 6, "receipt", SKUS[sku], false).await;
+    for (sku, on_hand) in SKUS.iter().zip(&mut model.on_hand) {
+        let posted = post_on(scene.db.pool(), SHOP, sku, "BER", 6, "receipt", sku, false).await;
         assert_eq!(posted.outcome, "posted");
-        model.on_hand[sku][0] = 6;
+        on_hand[0] = 6;
     }
     for group in groups {
         let alone = group.len() == 1;
@@ -274,7 +223,8 @@ async fn go(step: Step, db: Db, ids: Vec<Uuid>) -> Answer {
         Step::Lapse(n) => {
             let Some(id) = pick(n) else { return Answer::Nothing };
             sqlx::query(
-                "update onehold.reservations set expires_at = clock_timestamp() - interval '1 second'
+                // A deadline that has passed stays where it is.
+                "update onehold.reservations set expires_at = least(expires_at, clock_timestamp() - interval '1 second')
                  where shop_id = 1 and order_id = $1 and state = 'held'",
             )
             .bind(id)

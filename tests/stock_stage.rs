@@ -121,8 +121,8 @@ pub(crate) async fn conserved(scene: &Scene) {
 /// As [`conserved`], where stock may have been cut below what is held by force: then that much is recorded,
 /// and no unit row is out that could be sold besides.
 pub(crate) async fn conserved_or_short(scene: &Scene) {
-    let broken: Vec<(i32, String, String, i64, i64, i64, i64, i64, i32)> = sqlx::query_as(
-        "select l.shop_id, l.sku, l.location, f.on_hand, f.held, f.pooled, m.sum, s.units, b.pool_bound
+    let broken: Vec<String> = sqlx::query_scalar(
+        "select row(l.shop_id, l.sku, l.location, f.on_hand, f.held, f.pooled, m.sum, s.units, b.pool_bound)::text
          from onehold.stock_levels l
          join onehold.shops b on b.id = l.shop_id
          cross join lateral onehold.pool_figures(l.shop_id, l.sku, l.location) f
