@@ -125,6 +125,36 @@ async fn an_extension_moves_the_deadline_forward_only_up_to_its_cap_and_never_re
     assert_eq!(scene.history(id).await.iter().filter(|k| *k == "extended").count(), 3);
 }
 
+#[tokio::test]
+async fn how_far_a_hold_can_be_prolonged_is_the_shops_setting() {
+    let scene = Scene::with_machines(1).await;
+    let id = scene.reserved("k").await;
+    let before = scene.order(id).await.hold_expires_at.unwrap();
+    scene.run("update onehold.shops set most_hold_factor = 2").await;
+    orders::extend(&scene.db, SHOP, id, "api:clerk", 86_400).await.unwrap();
+    let most = scene.order(id).await.hold_expires_at.unwrap();
+    assert!((890..=905).contains(&(most - before).num_seconds()), "twice 900 s at the most");
+}
+
+/// A machine retired after its sale still ends its binding, and is counted; a binding that is missing is a fault.
+#[tokio::test]
+async fn a_release_counts_the_bindings_it_ends_and_stops_where_one_is_missing() {
+    let scene = Scene::with_machines(2).await;
+    let release = async |id| orders::release(&scene.db, SHOP, id, "api:clerk", None, AfterRelease::Ready).await;
+    let id = scene.reserved("k").await;
+    scene.pay(id, "evt").await;
+    scene.run("set session_replication_role = replica; update onehold.assets set status = 'retired' where owner_id is not null; set session_replication_role = origin").await;
+    assert_eq!(release(id).await.unwrap(), Ending::Done);
+    let events = orders::events(&scene.db, SHOP, id).await.unwrap().unwrap();
+    assert_eq!(events[3].detail["bindings"], 1);
+
+    let broken = scene.reserved("broken").await;
+    scene.pay(broken, "evt2").await;
+    scene.run("set session_replication_role = replica; delete from onehold.bindings where ended_at is null; set session_replication_role = origin").await;
+    release(broken).await.unwrap_err();
+    assert_eq!(scene.order(broken).await.status.code(), "converted");
+}
+
 /// Cases D4 and D5: nobody swept for an hour, then two sweeps start at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_sweeps_at_once_after_a_long_pause_expire_each_lapse_once() {

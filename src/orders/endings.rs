@@ -8,9 +8,6 @@ use super::{Status, sql};
 use crate::db::{Db, Fault, Verdict};
 use crate::reservations::{self, Standing};
 
-/// A hold may be prolonged to this many times its first length, so that nobody keeps stock for ever.
-const MOST_HOLD_FACTOR: i32 = 4;
-
 /// What became of the wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -74,7 +71,7 @@ pub async fn cancel(db: &Db, shop_id: i32, id: Uuid, actor: &str, reason: Option
 }
 
 /// Moves the deadline of a live hold to `seconds` from now, never earlier than it is, and at most to
-/// four times the order's own hold.
+/// the order's own hold times the shop's `most_hold_factor` (four, unless it was changed).
 ///
 /// # Errors
 /// Faults of the database only.
@@ -88,7 +85,7 @@ pub async fn extend(db: &Db, shop_id: i32, id: Uuid, actor: &str, seconds: i32) 
             if known(&code)? != Status::Reserved || !live {
                 return Ok(Verdict::Rollback(Ending::NotHeld));
             }
-            if !sql::extend(&mut tx, shop_id, id, actor, seconds, MOST_HOLD_FACTOR).await? {
+            if !sql::extend(&mut tx, shop_id, id, actor, seconds).await? {
                 // The deadline passed between the look and the move.
                 return Ok(Verdict::Rollback(Ending::NotHeld));
             }

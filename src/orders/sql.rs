@@ -256,35 +256,33 @@ pub(super) async fn turn(
 }
 
 /// Moves the deadline of an order's live holds to `seconds` from now, never earlier than it is and never
-/// later than `most_factor` times the order's own hold from when it was first held.
+/// later than the shop's `most_hold_factor` times the order's own hold from when it was first held.
 pub(super) async fn extend(
     conn: &mut PgConnection,
     shop_id: i32,
     id: Uuid,
     actor: &str,
     seconds: i32,
-    most_factor: i32,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
         "with moved as (
              update onehold.reservations r
              set expires_at = greatest(r.expires_at, least(
                  clock_timestamp() + make_interval(secs => $4),
-                 r.held_at + make_interval(secs => o.hold_seconds * $5)))
-             from onehold.orders o
+                 r.held_at + make_interval(secs => o.hold_seconds * s.most_hold_factor)))
+             from onehold.orders o join onehold.shops s on s.id = o.shop_id
              where o.shop_id = $1 and o.id = $2 and r.shop_id = $1 and r.order_id = $2
                and r.state = 'held' and r.expires_at > clock_timestamp()
              returning r.expires_at
          )
          insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
-         select $1, $2, 'extended', $3, jsonb_build_object('hold_seconds', $6::int, 'deadline', min(expires_at))
+         select $1, $2, 'extended', $3, jsonb_build_object('hold_seconds', $5::int, 'deadline', min(expires_at))
          from moved
          having count(*) > 0",
         shop_id,
         id,
         actor,
         f64::from(seconds),
-        most_factor,
         seconds
     )
     .execute(conn)
@@ -292,31 +290,36 @@ pub(super) async fn extend(
     Ok(done.rows_affected() == 1)
 }
 
-/// Ends the bindings of a converted order whose row is locked; `status` is what its assets become.
-pub(super) async fn end_bindings(
-    conn: &mut PgConnection,
-    shop_id: i32,
-    id: Uuid,
-    status: &str,
-) -> Result<u64, sqlx::Error> {
-    sqlx::query!(
-        "with ended as (
+/// Ends the bindings of a converted order whose row is locked; `status` is what its assets become. Gives how
+/// many bindings ended; fewer than the order's converted asset reservations is a fault.
+pub(super) async fn end_bindings(conn: &mut PgConnection, shop_id: i32, id: Uuid, status: &str) -> Result<i64, Fault> {
+    let counted = sqlx::query!(
+        r#"with ended as (
              update onehold.bindings b set ended_at = clock_timestamp()
              from onehold.reservations r
              where r.shop_id = $1 and r.order_id = $2 and r.state = 'converted'
                and b.shop_id = $1 and b.reservation_id = r.id and b.ended_at is null
              returning b.asset_id
+         ),
+         moved as (
+             update onehold.assets a set status = $3, updated_at = clock_timestamp()
+             from ended e
+             where a.shop_id = $1 and a.id = e.asset_id and a.status <> 'retired'
          )
-         update onehold.assets a set status = $3, updated_at = clock_timestamp()
-         from ended e
-         where a.shop_id = $1 and a.id = e.asset_id and a.status <> 'retired'",
+         select (select count(*) from ended) as "ended!",
+                (select count(*) from onehold.reservations r
+                 where r.shop_id = $1 and r.order_id = $2 and r.state = 'converted'
+                   and r.asset_id is not null) as "sold!" "#,
         shop_id,
         id,
         status
     )
-    .execute(conn)
-    .await
-    .map(|done| done.rows_affected())
+    .fetch_one(conn)
+    .await?;
+    if counted.ended != counted.sold {
+        return Err(anyhow::anyhow!("order {id}: {} bindings for {} sold assets", counted.ended, counted.sold).into());
+    }
+    Ok(counted.ended)
 }
 
 /// Books the units of a converted order back into the ledger, once: a reservation is named once. Gives how

@@ -67,6 +67,9 @@ pub struct Description {
     pub available_from: Option<DateTime<Utc>>,
 }
 
+/// The most that an asset's attributes may take as JSON text, in bytes: each candidate's are read by every search.
+const MOST_ATTRIBUTE_BYTES: usize = 16 << 10;
+
 /// Checks the body of a PUT: `{"category", "location", "vendor", "attributes", "status", "rank",
 /// "available_from"}`, of which the first two are required.
 ///
@@ -114,7 +117,9 @@ fn attributes(value: Option<&Value>, faults: &mut Faults) -> Value {
     match value {
         None => Value::Object(Map::new()),
         Some(value) => {
-            faults.map(value, "/attributes");
+            if faults.map(value, "/attributes").is_some() && value.to_string().len() > MOST_ATTRIBUTE_BYTES {
+                faults.add("/attributes", format!("must not be larger than {MOST_ATTRIBUTE_BYTES} bytes of JSON"));
+            }
             value.clone()
         }
     }
@@ -183,6 +188,14 @@ mod tests {
     fn a_nul_is_named_once_wherever_it_stands() {
         let body = json!({"category": "c\u{0}", "location": "l", "attributes": {"a": ["x", {"b": "y\u{0}"}]}});
         assert_eq!(pointers(&body), ["/attributes/a/1/b", "/category"]);
+    }
+
+    #[test]
+    fn attributes_have_a_bound_in_bytes() {
+        let body = |text: String| json!({"category": "c", "location": "l", "attributes": {"a": text}});
+        // {"a":""} are eight bytes, and é is two.
+        assert!(check(&body("é".repeat(8_188))).is_ok());
+        assert_eq!(pointers(&body(format!("{}x", "é".repeat(8_188)))), ["/attributes"]);
     }
 
     #[test]
