@@ -27,11 +27,14 @@ create table onehold.shops (
     name text not null,
     -- How long a hold lasts when the order does not say, in seconds.
     hold_seconds int not null default 900,
+    -- To how many times its first length a hold may be prolonged, so that nobody keeps stock for ever.
+    most_hold_factor int not null default 4,
     created_at timestamptz not null default now(),
     constraint one_shop_per_name unique (name),
     -- The name stands in API keys and URLs.
     constraint shop_name_is_simple check (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
-    constraint hold_lasts_at_most_a_day check (hold_seconds between 1 and 86400)
+    constraint hold_lasts_at_most_a_day check (hold_seconds between 1 and 86400),
+    constraint most_hold_factor_is_sane check (most_hold_factor between 1 and 100)
 );
 
 insert into onehold.shops (name) values ('main');

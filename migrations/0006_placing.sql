@@ -2,12 +2,6 @@
 -- SQL inside a web app's own transaction. Both ways end in this one function.
 -- Previous release: none; this is the first.
 
--- How many times its first length a hold may be prolonged to, so that nobody keeps stock for ever. Beside the
--- shop's other settings, as shops differ in how long their buyers may think; four is what contract and API promise.
-alter table onehold.shops
-    add column most_hold_factor int not null default 4,
-    add constraint most_hold_factor_is_bounded check (most_hold_factor between 1 and 100);
-
 -- Stores an order that was checked, once per key. `p_body` is the request as sent (compared on a replay),
 -- `p_lines` its lines with normalised names. Gives the order's id and one of
 -- placed (new), replayed (same key, same body), key_reused (same key, another body).

@@ -222,8 +222,8 @@ async fn go(step: Step, db: Db, ids: Vec<Uuid>) -> Answer {
         }
         Step::Lapse(n) => {
             let Some(id) = pick(n) else { return Answer::Nothing };
+            // A deadline that has passed stays where it is.
             sqlx::query(
-                // A deadline that has passed stays where it is.
                 "update onehold.reservations set expires_at = least(expires_at, clock_timestamp() - interval '1 second')
                  where shop_id = 1 and order_id = $1 and state = 'held'",
             )
@@ -248,11 +248,13 @@ async fn go(step: Step, db: Db, ids: Vec<Uuid>) -> Answer {
                 .unwrap();
             Answer::Nothing
         }
-        Step::RollUp => {
-            sqlx::query("select onehold.roll_up(1, 100)").execute(db.pool()).await.unwrap();
-            Answer::Nothing
-        }
+        Step::RollUp => roll_up(&db).await,
     }
+}
+
+async fn roll_up(db: &Db) -> Answer {
+    sqlx::query("select onehold.roll_up(1, 100)").execute(db.pool()).await.unwrap();
+    Answer::Nothing
 }
 
 async fn moved(db: &Db, sku: usize, place: usize, delta: i32, kind: &str, force: bool) -> Answer {

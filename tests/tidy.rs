@@ -124,7 +124,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("payments", &["db", "queue"]),
     ("orders", &["body", "db", "queue", "reservations", "stock"]),
     ("allocator", &["db", "queue", "reservations", "stock"]),
-    ("convert", &["db", "payments", "queue", "reservations"]),
+    // A payment is judged by where its order stands: one enum for it, `orders::Status`.
+    ("convert", &["db", "orders", "payments", "queue", "reservations"]),
     ("sweep", &["db", "queue", "reservations", "stock"]),
     ("ops", &["db", "queue"]),
     ("web", &["allocator", "body", "config", "db", "ops", "orders", "payments", "queue", "shops", "stock"]),

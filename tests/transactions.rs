@@ -91,6 +91,24 @@ async fn a_connection_left_inside_a_transaction_is_thrown_away_and_a_clean_one_i
 
 /// Case T6: the server ends a session that sits idle in a transaction, and the pool goes on.
 #[tokio::test]
+async fn a_session_that_sits_idle_in_a_transaction_is_ended_by_the_server_and_the_pool_goes_on() {
+    let test = database().await;
+    let db = Db::connect(&test.url, 1).await.unwrap();
+    let mut idle = db.pool().acquire().await.unwrap();
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut *idle).await.unwrap();
+    sqlx::raw_sql("set idle_in_transaction_session_timeout = '100ms'; begin").execute(&mut *idle).await.unwrap();
+    crate::support::eventually(Duration::from_secs(10), || async {
+        let there = "select count(*) from pg_stat_activity where pid = $1";
+        sqlx::query_scalar::<_, i64>(there).bind(pid).fetch_one(test.db.pool()).await.unwrap() == 0
+    })
+    .await;
+    drop(idle);
+    let other: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(db.pool()).await.unwrap();
+    assert_ne!(other, pid);
+}
+
+/// Every connection carries the limits by which the server does so.
+#[tokio::test]
 async fn every_connection_carries_the_time_limits() {
     let test = database().await;
     let limits: (String, String, String) = sqlx::query_as(

@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use apalis_core::worker::builder::WorkerBuilder;
+use apalis::prelude::WorkerBuilder;
 use apalis_cron::{CronScheduler, Tick};
 use chrono::{DateTime, SecondsFormat, Timelike as _, Utc};
 use cron::Schedule;
