@@ -343,3 +343,15 @@ async fn an_asset_that_is_moved_or_changed_between_the_list_and_the_lock_is_pass
         assert_eq!(lock_first(&mut conn, SHOP, &wanted, &listed).await.unwrap(), Some(1), "{change}");
     }
 }
+
+/// A line that takes anything does not take what only another line of its cart can use.
+#[tokio::test]
+async fn the_pickier_line_of_a_cart_chooses_first() {
+    let scene = Scene::with_machines(2).await;
+    scene.run("update onehold.assets set location = 'FRA' where key = 'm-02'").await;
+    let body = json!({"lines": [{"asset": {"category": "box"}, "quantity": 1},
+                                {"asset": {"category": "box", "locations": ["BER"]}, "quantity": 1}]});
+    let id = scene.place("k", body).await;
+    assert_eq!(scene.reserve(id).await, Outcome::Reserved);
+    assert_eq!(scene.assets(id, "held").await, ["m-02", "m-01"]);
+}

@@ -279,3 +279,19 @@ async fn a_second_payment_for_a_sold_order_is_owed_back_and_the_sale_stands() {
     assert_eq!((order.status.code(), order.payment.state.code()), ("converted", "paid"));
     assert_eq!(scene.history(id).await, ["placed", "reserved", "converted", "refund_due", "refunded"]);
 }
+
+/// A part of the price that goes back leaves the order paid.
+#[tokio::test]
+async fn a_partial_refund_is_told_and_leaves_the_order_paid() {
+    let scene = Scene::with_machines(1).await;
+    let body = json!({"lines": [{"asset": {"category": "box"}, "quantity": 1}],
+                      "payment": {"amount": 100, "currency": "EUR"}});
+    let id = scene.place("k", body).await;
+    scene.reserve(id).await;
+    assert_eq!(scene.pay(id, "evt").await, Applied::Converted);
+    scene.keep_event(&id.to_string(), "part", "refunded").await;
+    scene.run("update onehold.payment_events set amount = 10 where event_id = 'part'").await;
+    assert_eq!(scene.apply("part").await, Applied::Refunded);
+    assert_eq!(scene.order(id).await.payment.state.code(), "paid");
+    assert_eq!(scene.history(id).await, ["placed", "reserved", "converted", "refunded"]);
+}

@@ -122,7 +122,9 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, last: bool) -
     if locked.status != "placed" {
         return Ok(Verdict::Rollback(Step::Ended(Outcome::AlreadyDecided)));
     }
-    let lines = sql::lines(tx, shop_id, order).await?;
+    let mut lines = sql::lines(tx, shop_id, order).await?;
+    // The pickier line first: one that takes anything would take from it what only it can use.
+    lines.sort_by_key(|line| std::cmp::Reverse(line.wanted.conditions()));
     let mut trial = tx.begin().await?;
     let (mut filled, mut woke) = (Filled::Whole, false);
     for line in &lines {

@@ -107,7 +107,8 @@ async fn apply_in(tx: &mut PgConnection, shop_id: i32, provider: &str, event_id:
     Ok(applied)
 }
 
-/// Money went back. That of a payment beside the one that the order was sold for leaves the order paid.
+/// Money went back. A part of it, and that of a payment beside the one that the order was sold for, leave the
+/// order's money as it stands; the history tells of both.
 async fn refund(
     tx: &mut PgConnection,
     order: &sql::LockedOrder,
@@ -116,7 +117,8 @@ async fn refund(
 ) -> Result<(), Fault> {
     let sold_for = sql::sold_for(tx, order.shop_id, order.id).await?;
     let beside = matches!((&sold_for, &event.payment_id), (Some(sold), Some(refunded)) if sold != refunded);
-    if beside {
+    let partly = matches!((event.amount, order.amount), (Some(back), Some(price)) if back < price);
+    if beside || partly {
         sql::tell(tx, order.shop_id, order.id, "refunded", actor, &facts(event)).await?;
     } else {
         sql::set_payment(tx, order.shop_id, order.id, "refunded", "refunded", actor, &facts(event)).await?;

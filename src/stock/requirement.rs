@@ -21,6 +21,14 @@ pub struct Requirement {
     pub attributes: BTreeMap<String, Condition>,
 }
 
+impl Requirement {
+    /// How many conditions it makes beside the category: how picky it is.
+    #[must_use]
+    pub fn conditions(&self) -> usize {
+        usize::from(self.locations.is_some()) + usize::from(self.vendor.is_some()) + self.attributes.len()
+    }
+}
+
 /// What one attribute must be; every bound that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {

@@ -37,6 +37,18 @@ pub(super) async fn read_body(request: Request, next: Next) -> Response {
     }
 }
 
+/// How long an answer may take: longer than the longest `Prefer: wait` and a statement's own limit together. A
+/// database that is neither up nor down, but frozen, ends no statement by itself.
+const MOST_ANSWER: Duration = Duration::from_secs(45);
+
+/// Answers in time, whatever the database does.
+pub(super) async fn answer_in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(MOST_ANSWER, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::new(Code::Unavailable, "the database did not answer in time; try again").into_response(),
+    }
+}
+
 enum Unread {
     TooLarge,
     Broken,

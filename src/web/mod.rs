@@ -45,6 +45,7 @@ pub fn app(state: AppState) -> Router {
 fn around(routes: Router) -> Router {
     // From the inside out: a panic becomes a problem before its answer is logged.
     routes
+        .layer(middleware::from_fn(limits::answer_in_time))
         .layer(middleware::from_fn(limits::read_body))
         .layer(CatchPanicLayer::custom(trace::panicked))
         .layer(middleware::from_fn(trace::request))
