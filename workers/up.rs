@@ -67,6 +67,9 @@ async fn connect(command: &Up, server: Option<&Server>) -> anyhow::Result<Fleet>
         None => (process::connect(&command.database).await?, process::connect(&command.database).await?),
     };
     db::migrate(&for_web, queue::migrations()).await?;
+    if let Some(server) = server {
+        tracing::info!(DATABASE_URL = server.url(), "the other commands reach this database by");
+    }
     Ok(Fleet { for_web, for_work })
 }
 
