@@ -181,8 +181,12 @@ async fn a_body_that_does_not_fit_is_refused_with_every_fault_named_and_changes_
     problem(served.put(path).json(&huge), 413, "body_too_large").await;
     assert_eq!(assets(&db).await, 0);
 
-    let nearly = json!({"category": "c", "location": "l", "attributes": {"a": "x".repeat((1 << 20) - 100)}});
-    assert_eq!(answer(served.put(path).json(&nearly)).await.0, 201);
+    // {"a":"…"} of 16 KiB is the largest, one byte more is too large.
+    let described =
+        |bytes: usize| json!({"category": "c", "location": "l", "attributes": {"a": "x".repeat(bytes - 8)}});
+    let refused = problem(served.put(path).json(&described((16 << 10) + 1)), 422, "invalid_body").await;
+    assert_eq!(pointers(&refused), ["/attributes"]);
+    assert_eq!(answer(served.put(path).json(&described(16 << 10))).await.0, 201);
     problem(served.put(path).json(&json!({"category": "other"})), 422, "invalid_body").await;
     assert_eq!(answer(served.get(path)).await.1["category"], "c");
 }
