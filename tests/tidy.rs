@@ -249,8 +249,8 @@ fn the_business_speaks_in_the_contracts_words() {
 #[test]
 fn no_file_knows_where_on_a_developers_machine_it_stood() {
     fn rule(file: &File) -> Breaches {
-        let homes = ["/root/", "/home/", "/Users/", "/work/"];
-        let tells = |line: &&str| homes.iter().any(|home| line.contains(home));
+        let homes = ["root", "home", "Users", "work"].map(|folder| format!("/{folder}/"));
+        let tells = |line: &&str| homes.iter().any(|home| line.contains(home.as_str()));
         if file.path == "tests/tidy.rs" {
             return Vec::new();
         }
