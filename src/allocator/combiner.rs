@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
 use super::{Outcome, announce, run, sql};
-use crate::db::{Db, Fault, Verdict};
+use crate::db::{Db, Fault};
 use crate::queue::catalogue::REFILL;
 
 /// The most orders of one transaction: above it the fsync is cheap enough per order, and locks are held
@@ -90,13 +90,7 @@ async fn combine(db: Db, asks: Arc<Mutex<mpsc::Receiver<Ask>>>) {
 
 async fn reserve(db: &Db, shop_id: i32, asks: Vec<Ask>) {
     let orders: Vec<Uuid> = asks.iter().map(|ask| ask.order).collect();
-    let orders = &orders;
-    let reserved = db
-        .transaction("reserve_batch", |mut tx| {
-            Box::pin(async move { Ok(Verdict::Commit(sql::reserve_batch(&mut tx, shop_id, orders).await?)) })
-        })
-        .await;
-    let outcomes = reserved.unwrap_or_else(|fault| {
+    let outcomes = sql::reserve_batch(db.pool(), shop_id, &orders).await.unwrap_or_else(|fault| {
         // A batch that fails as a whole is split: each order goes its own way, and meets its own fault.
         tracing::warn!(%fault, orders = orders.len(), "a batch of orders failed; they are reserved one by one");
         Vec::new()

@@ -95,6 +95,8 @@ fn with_limits(options: PgConnectOptions) -> PgConnectOptions {
     // Sent at connection start, so that they cost no round trip. Behind PgBouncer they must be set on
     // the role instead (`alter role … set statement_timeout`), as it drops start-up options.
     options.application_name("onehold").options([
+        // What every statement here is written for, whatever the server's own default is.
+        ("default_transaction_isolation", "read committed".to_owned()),
         ("statement_timeout", ms(STATEMENT_TIMEOUT)),
         ("lock_timeout", ms(LOCK_TIMEOUT)),
         ("idle_in_transaction_session_timeout", ms(IDLE_IN_TRANSACTION_TIMEOUT)),
