@@ -1,10 +1,192 @@
 -- Why: orders that ask for stock at the same moment were reserved in one commit, but one by one. Most of them want
 -- the same few pools, so they are reserved as a set: one look at each pool, and one statement for all their rows.
--- Previous release: survives; it calls the same function and gets the same answers.
+-- And what a pool has held was counted hold by hold at each refill, so that a sale grew slower with every sale
+-- before it: it is rolled up now, as on-hand is.
+-- Previous release: survives; it calls the same functions and gets the same answers.
+
+-- What changed of a pool since its last roll-up: of on-hand by a movement, of held by holds that began or ended.
+alter table onehold.stock_deltas
+    alter column delta set default 0,
+    add column held bigint not null default 0;
+-- Held as rolled up so far, beside on-hand.
+alter table onehold.stock_levels add column held bigint not null default 0;
+
+-- Whoever reserves waits until this migration is done: no hold may begin between the count and the trigger.
+lock table onehold.reservations in share row exclusive mode;
+insert into onehold.stock_levels (shop_id, sku, location, held)
+select shop_id, sku, location, sum(quantity) from onehold.reservations
+where state = 'held' and sku is not null
+group by shop_id, sku, location
+on conflict (shop_id, sku, location) do update set held = excluded.held;
+
+-- Whatever begins or ends holds, what is held follows: one row for each pool of a statement, however many holds.
+create function onehold.follow_stock_holds() returns trigger
+language plpgsql as $$
+begin
+    if tg_op = 'INSERT' then
+        insert into onehold.stock_deltas (shop_id, sku, location, held)
+        select shop_id, sku, location, sum(quantity) from fresh
+        where state = 'held' and sku is not null
+        group by shop_id, sku, location;
+    elsif tg_op = 'DELETE' then
+        insert into onehold.stock_deltas (shop_id, sku, location, held)
+        select shop_id, sku, location, -sum(quantity) from gone
+        where state = 'held' and sku is not null
+        group by shop_id, sku, location;
+    else
+        insert into onehold.stock_deltas (shop_id, sku, location, held)
+        select shop_id, sku, location, sum(n) from (
+            select shop_id, sku, location, quantity as n from fresh where state = 'held' and sku is not null
+            union all
+            select shop_id, sku, location, -quantity from gone where state = 'held' and sku is not null) moved
+        group by shop_id, sku, location
+        having sum(n) <> 0;
+    end if;
+    return null;
+end
+$$;
+create trigger new_holds_count_as_held after insert on onehold.reservations
+    referencing new table as fresh
+    for each statement execute function onehold.follow_stock_holds();
+create trigger ended_holds_count_no_more after update on onehold.reservations
+    referencing old table as gone new table as fresh
+    for each statement execute function onehold.follow_stock_holds();
+create trigger deleted_holds_count_no_more after delete on onehold.reservations
+    referencing old table as gone
+    for each statement execute function onehold.follow_stock_holds();
+
+-- What one pool has at this instant, as one statement sees it: on-hand, held, pooled. Its cost grows with what has
+-- changed since the last roll-up, not with what is held. Not in plain SQL, which would be planned anew at each call.
+create or replace function onehold.pool_figures(
+    p_shop int, p_sku text, p_location text, out on_hand bigint, out held bigint, out pooled bigint
+)
+language plpgsql stable as $$
+begin
+    select coalesce(l.rolled, 0) + d.delta, coalesce(l.held, 0) + d.held, u.pooled
+    into on_hand, held, pooled
+    from (select coalesce(sum(s.delta), 0) as delta, coalesce(sum(s.held), 0)::bigint as held from onehold.stock_deltas s
+          where s.shop_id = p_shop and s.sku = p_sku and s.location = p_location) d
+    cross join (select count(*) as pooled from onehold.pool_units
+                where shop_id = p_shop and sku = p_sku and location = p_location) u
+    left join onehold.stock_levels l on l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
+end
+$$;
+
+-- Rolls up at most p_limit changes of one pool. Passes over rows that somebody has locked. Gives how many.
+create function onehold.roll_up_pool(p_shop int, p_sku text, p_location text, p_limit bigint) returns bigint
+language plpgsql as $$
+declare
+    v_ids bigint[];
+    v_delta bigint;
+    v_held bigint;
+begin
+    select array_agg(id order by id), sum(delta), sum(held) into v_ids, v_delta, v_held from (
+        select id, delta, held from onehold.stock_deltas
+        where shop_id = p_shop and sku = p_sku and location = p_location
+        order by id limit p_limit for update skip locked) picked;
+    if v_ids is null then
+        return 0;
+    end if;
+    delete from onehold.stock_deltas
+    where shop_id = p_shop and sku = p_sku and location = p_location
+      and id between v_ids[1] and v_ids[cardinality(v_ids)] and id = any (v_ids);
+    -- A pool may have holds and no movement yet, where they were typed by hand.
+    insert into onehold.stock_levels as l (shop_id, sku, location, rolled, held)
+    values (p_shop, p_sku, p_location, v_delta, v_held)
+    on conflict (shop_id, sku, location) do update set rolled = l.rolled + v_delta, held = l.held + v_held;
+    return cardinality(v_ids);
+end
+$$;
+
+-- Rolls up what has changed since, at most p_limit changes. Gives how many. One pool after the other, each by its key:
+-- this table is mostly empty and now and then holds a million rows that were imported, and a join planned for the
+-- one is hopeless for the other.
+create or replace function onehold.roll_up(p_shop int, p_limit int) returns bigint
+language plpgsql as $$
+declare
+    v_pool record;
+    v_count bigint := 0;
+begin
+    for v_pool in
+        -- In one order, as every one who locks several levels.
+        select sku, location, count(*) as n from (
+            select sku, location from onehold.stock_deltas where shop_id = p_shop
+            order by sku, location, id limit p_limit) appended
+        group by sku, location order by sku, location
+    loop
+        v_count := v_count + onehold.roll_up_pool(p_shop, v_pool.sku, v_pool.location, v_pool.n);
+    end loop;
+    return v_count;
+end
+$$;
+
+-- Puts units out up to the pool's bound, from what is neither held nor out. The caller holds the pool's lock,
+-- and took it in an earlier statement, so that the figures here are newer than any other refill. Gives how
+-- many were put out. While it looks and puts:
+--   * a reservation moves units from pooled to held: their sum, and so the rest, stays;
+--   * a conversion takes the same number from on-hand and held: the rest stays;
+--   * a lapse, a cancellation, a receipt or a release makes the rest larger: it is put out next time;
+--   * an adjustment that takes stock away, or another refill, waits for the same lock.
+-- So what was counted as rest is still there when it is put out.
+-- Where more is out than there is stock for (a forced movement found the rows locked), or than the bound allows
+-- (it was lowered), rows that nobody has locked are taken in again; and a shortfall is settled as far as what is
+-- held has ended or come in since.
+-- New here: it rolls its pool up, so that a pool which sells fast stays cheap to look at between the housekeeping's
+-- rounds.
+create or replace function onehold.refill_locked(p_shop int, p_sku text, p_location text) returns bigint
+language plpgsql as $$
+declare
+    v record;
+    v_bound int := (select pool_bound from onehold.shops where id = p_shop);
+    v_put bigint;
+    v_taken bigint := 0;
+    v_far bigint[];
+begin
+    perform onehold.roll_up_pool(p_shop, p_sku, p_location, 10000);
+    -- Stragglers far below the window would make every search pass over all that was sold above them: they
+    -- go back to the rest, and are put out anew at the top.
+    select array_agg(unit order by unit) into v_far from (
+        select unit from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location
+          and unit < (select next_unit - v_bound from onehold.stock_levels
+                      where shop_id = p_shop and sku = p_sku and location = p_location)
+        for update skip locked) far;
+    if v_far is not null then
+        -- By key: by ctid it would be a look at every pool of the installation.
+        delete from onehold.pool_units
+        where shop_id = p_shop and sku = p_sku and location = p_location
+          and unit between v_far[1] and v_far[cardinality(v_far)] and unit = any (v_far);
+    end if;
+    select * into v from onehold.pool_figures(p_shop, p_sku, p_location);
+    v_put := least(v.on_hand - v.held - v.pooled, v_bound - v.pooled);
+    if v_put < 0 then
+        v_taken := onehold.take_in(p_shop, p_sku, p_location, -v_put);
+    end if;
+    -- Never upwards: what is lacking without a movement that said so is for `verify` to find.
+    update onehold.stock_shortfalls
+    set units = case when lacking.units > 0 then lacking.units else stock_shortfalls.units end,
+        cleared_at = case when lacking.units <= 0 then clock_timestamp() end
+    from (select v.held + v.pooled - v_taken - v.on_hand as units) lacking
+    where shop_id = p_shop and sku = p_sku and location = p_location and cleared_at is null
+      and stock_shortfalls.units > lacking.units;
+    if v_put <= 0 then
+        return 0;
+    end if;
+    insert into onehold.pool_units (shop_id, sku, location, unit)
+    select p_shop, p_sku, p_location, l.next_unit + n
+    from onehold.stock_levels l, generate_series(0, v_put - 1) n
+    where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
+    update onehold.stock_levels l
+    set next_unit = l.next_unit + v_put,
+        low_unit = greatest(l.low_unit, l.next_unit + v_put - 2 * v_bound)
+    where l.shop_id = p_shop and l.sku = p_sku and l.location = p_location;
+    return v_put;
+end
+$$;
 
 -- Reserves as many of the given orders as their first choice of location suffices for, each whole. The caller has
--- locked them, and they are placed and want stock only. In one order of pools for everybody, without waiting for
--- anyone. Gives the orders that were reserved; the others are as they were.
+-- locked them, and they are placed and want stock only. Pools are drawn on in one order for everybody, and only
+-- their refills are waited for. Gives the orders that were reserved; the others are as they were.
 create function onehold.reserve_together(
     p_shop int, p_orders uuid[], p_deadlines timestamptz[], out reserved uuid[], out woke boolean
 )
@@ -66,8 +248,16 @@ begin
             -- are not held yet would be put out a second time.
             insert into onehold.pool_units (shop_id, sku, location, unit)
             select p_shop, v_pool.sku, v_pool.location, u from unnest(v_units) u;
-            perform onehold.refill_if_free(p_shop, v_pool.sku, v_pool.location);
+            -- Whoever is refilling it is waited for: if not, every order of this batch would go its own way, and
+            -- wait for him there. All who wait for pools do so in the order of this loop.
+            perform pg_advisory_xact_lock(onehold.pool_lock_key(p_shop, v_pool.sku, v_pool.location));
             v_units := onehold.take_units(p_shop, v_pool.sku, v_pool.location, v_wanted);
+            if cardinality(v_units) < v_wanted then
+                insert into onehold.pool_units (shop_id, sku, location, unit)
+                select p_shop, v_pool.sku, v_pool.location, u from unnest(v_units) u;
+                perform onehold.refill_locked(p_shop, v_pool.sku, v_pool.location);
+                v_units := onehold.take_units(p_shop, v_pool.sku, v_pool.location, v_wanted);
+            end if;
         -- To count what is left would cost every buyer. So about ten times while a pool is sold, by chance, a
         -- job looks whether it has fallen low.
         elsif random() < cardinality(v_units) / (v_bound / 10.0)
@@ -206,3 +396,8 @@ begin
     end loop;
 end
 $$;
+
+-- Stock holds have no asset: without them the index takes one entry less for each, and says the same.
+drop index onehold.one_hold_per_asset;
+create unique index one_hold_per_asset on onehold.reservations (shop_id, asset_id)
+    where state = 'held' and asset_id is not null;

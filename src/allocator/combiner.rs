@@ -4,18 +4,20 @@
 
 use std::sync::Arc;
 
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
 use super::{Outcome, announce, run, sql};
-use crate::db::{Db, Fault};
+use crate::db::{ACQUIRE_TIMEOUT, Db, Fault};
 use crate::queue::catalogue::REFILL;
 
 /// The most orders of one transaction: above it the fsync is cheap enough per order, and locks are held
 /// longer.
 const MOST_PER_BATCH: usize = 64;
 /// How many batches are on their way at once: while one waits for its commit, the next is worked on.
-const BATCHES_AT_ONCE: usize = 2;
+const BATCHES_AT_ONCE: u32 = 2;
 /// How many orders may wait; the worker's own concurrency is far below.
 const MOST_WAITING: usize = 4_096;
 
@@ -47,8 +49,14 @@ impl Combiner {
     pub fn start(db: &Db) -> Self {
         let (inbox, asks) = mpsc::channel(MOST_WAITING);
         let asks = Arc::new(Mutex::new(asks));
+        // Connections of their own: the same few serve every batch, so that they keep its plans; and no batch
+        // waits for a connection that one order has.
+        let lanes = PgPoolOptions::new()
+            .max_connections(BATCHES_AT_ONCE)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_lazy_with(db.options().clone());
         for _ in 0..BATCHES_AT_ONCE {
-            tokio::spawn(combine(db.clone(), Arc::clone(&asks)));
+            tokio::spawn(combine(db.clone(), lanes.clone(), Arc::clone(&asks)));
         }
         Self { db: db.clone(), inbox }
     }
@@ -76,21 +84,24 @@ impl Combiner {
     }
 }
 
-async fn combine(db: Db, asks: Arc<Mutex<mpsc::Receiver<Ask>>>) {
+async fn combine(db: Db, lanes: PgPool, asks: Arc<Mutex<mpsc::Receiver<Ask>>>) {
     let mut batch = Vec::new();
     while asks.lock().await.recv_many(&mut batch, MOST_PER_BATCH).await > 0 {
         // No transaction spans shops.
         while let Some(shop_id) = batch.first().map(|ask| ask.shop_id) {
             let (mine, others): (Vec<_>, Vec<_>) = batch.drain(..).partition(|ask| ask.shop_id == shop_id);
             batch = others;
-            reserve(&db, shop_id, mine).await;
+            reserve(&db, &lanes, shop_id, mine).await;
         }
+        // Those who were just answered run first: whoever of them has another order is in the next batch with
+        // it. Where nobody has, this costs nothing.
+        tokio::task::yield_now().await;
     }
 }
 
-async fn reserve(db: &Db, shop_id: i32, asks: Vec<Ask>) {
+async fn reserve(db: &Db, lanes: &PgPool, shop_id: i32, asks: Vec<Ask>) {
     let orders: Vec<Uuid> = asks.iter().map(|ask| ask.order).collect();
-    let outcomes = sql::reserve_batch(db.pool(), shop_id, &orders).await.unwrap_or_else(|fault| {
+    let outcomes = sql::reserve_batch(lanes, shop_id, &orders).await.unwrap_or_else(|fault| {
         // A batch that fails as a whole is split: each order goes its own way, and meets its own fault.
         tracing::warn!(%fault, orders = orders.len(), "a batch of orders failed; they are reserved one by one");
         Vec::new()

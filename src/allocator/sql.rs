@@ -279,11 +279,7 @@ pub(super) struct Reserved {
 
 /// Tries the quick way for each of the orders (see the function in the migration). One statement, so that the
 /// transaction costs no round trips of its own.
-pub(super) async fn reserve_batch(
-    pool: &PgPool,
-    shop_id: i32,
-    orders: &[Uuid],
-) -> Result<Vec<Reserved>, sqlx::Error> {
+pub(super) async fn reserve_batch(pool: &PgPool, shop_id: i32, orders: &[Uuid]) -> Result<Vec<Reserved>, sqlx::Error> {
     sqlx::query_as!(
         Reserved,
         r#"select order_id as "order!", outcome as "outcome!", woke as "woke!" from onehold.reserve_batch($1, $2)"#,
