@@ -16,7 +16,7 @@ pub(super) struct Stored {
 }
 
 pub(super) async fn store(
-    conn: &mut PgConnection,
+    pool: &PgPool,
     shop_id: i32,
     key: &str,
     body: &Value,
@@ -32,7 +32,7 @@ pub(super) async fn store(
         lines,
         actor
     )
-    .fetch_one(conn)
+    .fetch_one(pool)
     .await
 }
 
