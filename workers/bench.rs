@@ -99,13 +99,17 @@ async fn measure(
     if statements {
         bench::prepare(&db).await?;
     }
-    let (key, _) = throwaway_secrets();
-    let secrets = ShopSecrets { bootstrap_key: Some(parsed(&key)), ..ShopSecrets::default() };
+    let (key, webhook_secret) = throwaway_secrets();
+    let secrets = ShopSecrets {
+        bootstrap_key: Some(parsed(&key)),
+        standard_webhook_secrets: vec![parsed(&webhook_secret)],
+        ..ShopSecrets::default()
+    };
     let (listener, base) = web::listen(&Listen { host: "127.0.0.1".to_owned(), port: 0 }).await?;
     let shutdown = CancellationToken::new();
     let (for_web, until) = (db.clone(), shutdown.clone());
     let serving = tokio::spawn(async move { web::serve(listener, for_web, &secrets, until).await });
-    let fleet = Fleet { base, key, db, statements, data_dir: Some(server.data_dir().to_owned()) };
+    let fleet = Fleet { base, key, webhook_secret, db, statements, data_dir: Some(server.data_dir().to_owned()) };
     let bar = progress(scenarios.len());
     let mut ratios = Vec::new();
     for scenario in scenarios {

@@ -141,6 +141,11 @@ pub(super) trait Contest {
     /// Who takes part.
     type Side: Copy + Debug;
 
+    /// Whether what an operation costs is metered too.
+    const METERED: bool = true;
+    /// How long the meter waits for sessions that stay: they tell what they counted within so much time.
+    const LINGER: Duration = Duration::ZERO;
+
     /// Makes a side ready; nothing of it is timed.
     async fn party(&self, bench: &Bench<'_>, side: Self::Side) -> anyhow::Result<Party>;
 
@@ -162,7 +167,7 @@ pub(super) async fn alternate<C: Contest>(
             tallies[at].rounds.push(play(bench, contest, sides[at], bench.effort.round, None).await?.0);
         }
     }
-    for (side, tally) in sides.iter().zip(&mut tallies) {
+    for (side, tally) in sides.iter().zip(&mut tallies).filter(|_| C::METERED) {
         bench.say(&format!("what one operation costs: {side:?}"));
         let meter = Meter::new(bench.fleet).await?;
         tally.costs = play(bench, contest, *side, bench.effort.round, Some(&meter)).await?.1;
@@ -189,7 +194,10 @@ async fn play<C: Contest>(
     };
     let round = drive(party, limit).await.with_context(|| format!("{side:?}"))?;
     let costs = match begun {
-        Some((meter, begun)) => Some(meter.end(begun, round.done).await?),
+        Some((meter, begun)) => {
+            tokio::time::sleep(C::LINGER).await;
+            Some(meter.end(begun, round.done).await?)
+        }
         None => None,
     };
     contest.check(bench, side, &orders, round.done).await.with_context(|| format!("checking what {side:?} left"))?;

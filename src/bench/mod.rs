@@ -6,14 +6,18 @@
 
 mod assets;
 mod cart;
+mod convert;
 mod drive;
+mod end_to_end;
 mod hot_asset;
 mod hot_sku;
 mod idle;
 mod many_skus;
 mod meter;
+mod queue;
 mod ratio;
 mod sql;
+mod sweep;
 
 use std::time::Duration;
 
@@ -38,18 +42,44 @@ pub enum Scenario {
     HotAsset,
     /// One reservation among up to a million assets, most of them sold or held.
     Assets,
+    /// Payments that are applied, sixty-four at once.
+    Convert,
+    /// Buyers beside the sweep of 100,000 lapsed holds.
+    Sweep,
+    /// Jobs that do nothing.
+    Queue,
+    /// An order's whole way through the fleet, sixty-four at once.
+    EndToEnd,
 }
 
 impl Scenario {
     /// Every scenario, in the order of a whole run.
-    pub const ALL: [Self; 6] = [Self::Idle, Self::HotSku, Self::ManySkus, Self::Cart, Self::HotAsset, Self::Assets];
+    pub const ALL: [Self; 10] = [
+        Self::Idle,
+        Self::HotSku,
+        Self::ManySkus,
+        Self::Cart,
+        Self::HotAsset,
+        Self::Assets,
+        Self::Convert,
+        Self::Sweep,
+        Self::Queue,
+        Self::EndToEnd,
+    ];
 
     /// Whether worker processes belong to the measured fleet.
     #[must_use]
     pub fn wants_workers(self) -> bool {
         match self {
-            Self::Idle => true,
-            Self::HotSku | Self::ManySkus | Self::Cart | Self::HotAsset | Self::Assets => false,
+            Self::Idle | Self::EndToEnd => true,
+            Self::HotSku
+            | Self::ManySkus
+            | Self::Cart
+            | Self::HotAsset
+            | Self::Assets
+            | Self::Convert
+            | Self::Sweep
+            | Self::Queue => false,
         }
     }
 
@@ -69,6 +99,10 @@ impl Scenario {
             Self::Cart => "cart",
             Self::HotAsset => "hot-asset",
             Self::Assets => "assets",
+            Self::Convert => "convert",
+            Self::Sweep => "sweep",
+            Self::Queue => "queue",
+            Self::EndToEnd => "end-to-end",
         }
     }
 }
@@ -103,6 +137,8 @@ pub struct Fleet {
     pub base: String,
     /// An API key of the shop `main` with every scope.
     pub key: String,
+    /// The Standard Webhooks secret of the shop `main`.
+    pub webhook_secret: String,
     /// Its database, to which it connects as a superuser.
     pub db: Db,
     /// Whether the server can count statements: see [`prepare`].
@@ -163,6 +199,10 @@ pub async fn run(
         Scenario::Cart => cart::run(&bench).await,
         Scenario::HotAsset => hot_asset::run(&bench).await,
         Scenario::Assets => assets::run(&bench).await,
+        Scenario::Convert => convert::run(&bench).await,
+        Scenario::Sweep => sweep::run(&bench).await,
+        Scenario::Queue => queue::run(&bench).await,
+        Scenario::EndToEnd => end_to_end::run(&bench).await,
     };
     ratios.with_context(|| format!("the scenario {}", scenario.name()))
 }

@@ -5,7 +5,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 /// Enough for the largest statement that lays something in; the pool's own limit is for statements that serve.
-const PATIENT: &str = "set statement_timeout = '5min'";
+pub(super) const PATIENT: &str = "set statement_timeout = '5min'";
 /// One statement locks each pool it posts to, and a server has a bounded number of locks.
 const MOST_POOLS: i32 = 500;
 
@@ -31,7 +31,7 @@ pub(super) async fn stock(pool: &PgPool, shop_id: i32, prefix: &str, skus: i32, 
 }
 
 /// Brings the statistics and the free space of tables up to what was just laid in.
-async fn settle(conn: &mut sqlx::PgConnection, tables: &[&str]) -> Result<(), sqlx::Error> {
+pub(super) async fn settle(conn: &mut sqlx::PgConnection, tables: &[&str]) -> Result<(), sqlx::Error> {
     for table in tables {
         // The names are the program's own.
         sqlx::query(sqlx::AssertSqlSafe(format!("vacuum analyze {table}"))).execute(&mut *conn).await?;
@@ -53,8 +53,8 @@ pub(super) async fn place_stock(
     sqlx::query(PATIENT).execute(&mut *conn).await?;
     let placed = sqlx::query_scalar(
         "with fresh as (
-             insert into onehold.orders (shop_id, idempotency_key)
-             select $1, 'bench-' || gen_random_uuid() from generate_series(1, $4)
+             insert into onehold.orders (shop_id, idempotency_key, hold_seconds)
+             select $1, 'bench-' || gen_random_uuid(), 86400 from generate_series(1, $4)
              returning id
          ), begun as materialized (
              select id, floor(random() * $3)::int as base from fresh
@@ -90,8 +90,8 @@ pub(super) async fn place_assets(
     sqlx::query(PATIENT).execute(&mut *conn).await?;
     let placed = sqlx::query_scalar(
         "with fresh as (
-             insert into onehold.orders (shop_id, idempotency_key)
-             select $1, 'bench-' || gen_random_uuid() from generate_series(1, $3)
+             insert into onehold.orders (shop_id, idempotency_key, hold_seconds)
+             select $1, 'bench-' || gen_random_uuid(), 86400 from generate_series(1, $3)
              returning id
          ), lines as (
              insert into onehold.order_lines (shop_id, order_id, line, asset, quantity)
@@ -200,7 +200,7 @@ pub(super) async fn take_assets(
              select $1, buyer, $2 || '-buyer-' || n, $5 from taken
          ), holds as (
              insert into onehold.reservations (shop_id, id, order_id, asset_id, state, location, expires_at)
-             select $1, hold, buyer, asset, $6, 'BER', now() + interval '1 hour' from taken
+             select $1, hold, buyer, asset, $6, 'BER', now() + interval '1 day' from taken
          )
          insert into onehold.bindings (shop_id, reservation_id, asset_id)
          select $1, hold, asset from taken where $5 = 'converted'",
@@ -227,13 +227,13 @@ pub(super) async fn bare_reservation(
         // One order's statement is as plain as can be.
         [order] => sqlx::query(
             "insert into onehold.reservations (shop_id, order_id, sku, location, quantity, expires_at)
-             values ($1, $2, 'bench-bare', 'BER', 1, clock_timestamp() + interval '15 minutes')",
+             values ($1, $2, 'bench-bare', 'BER', 1, clock_timestamp() + interval '1 day')",
         )
         .bind(shop_id)
         .bind(order),
         many => sqlx::query(
             "insert into onehold.reservations (shop_id, order_id, sku, location, quantity, expires_at)
-             select $1, id, 'bench-bare', 'BER', 1, clock_timestamp() + interval '15 minutes' from unnest($2::uuid[]) id",
+             select $1, id, 'bench-bare', 'BER', 1, clock_timestamp() + interval '1 day' from unnest($2::uuid[]) id",
         )
         .bind(shop_id)
         .bind(many),
@@ -363,7 +363,7 @@ pub(super) async fn bare_hold(
 ) -> Result<(), sqlx::Error> {
     sqlx::query(
         "insert into onehold.reservations (shop_id, order_id, asset_id, location, expires_at)
-         values ($1, $2, $3, 'BER', clock_timestamp() + interval '15 minutes')",
+         values ($1, $2, $3, 'BER', clock_timestamp() + interval '1 day')",
     )
     .bind(shop_id)
     .bind(order)
@@ -371,4 +371,38 @@ pub(super) async fn bare_hold(
     .execute(conn)
     .await
     .map(|_| ())
+}
+
+/// The movement's row, committed: what a sale must write at least. Of SKUs that nobody buys.
+pub(super) async fn bare_sale(conn: &mut sqlx::PgConnection, shop_id: i32, order: Uuid) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference, actor)
+         values ($1, 'bench-bare-' || get_byte(uuid_send($2), 15) % 100, 'BER', -1, 'sale', 'bench:' || $2, 'bench')",
+    )
+    .bind(shop_id)
+    .bind(order)
+    .execute(conn)
+    .await
+    .map(|_| ())
+}
+
+/// How many of the orders are sold, and how many movements say so.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Sold {
+    pub(super) orders: i64,
+    pub(super) movements: i64,
+}
+
+pub(super) async fn sold(pool: &PgPool, shop_id: i32, orders: &[Uuid]) -> Result<Sold, sqlx::Error> {
+    sqlx::query_as(
+        "select
+             (select count(*) from onehold.orders where shop_id = $1 and id = any ($2) and status = 'converted') as orders,
+             (select count(*) from onehold.reservations r
+              join onehold.stock_movements m on m.shop_id = r.shop_id and m.reference = 'onehold:sale:' || r.id
+              where r.shop_id = $1 and r.order_id = any ($2) and r.state = 'converted') as movements",
+    )
+    .bind(shop_id)
+    .bind(orders)
+    .fetch_one(pool)
+    .await
 }
