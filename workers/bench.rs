@@ -1,10 +1,12 @@
 //! The bench: a fleet on a throwaway database that is as durable as a real one.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use onehold::bench::{self, Fleet, Ratio, Scenario};
+use indicatif::{ProgressBar, ProgressStyle};
+use onehold::bench::{self, Effort, Fleet, Ratio, Scenario};
 use onehold::config::{self, Listen, OwnServer, ShopSecrets};
 use onehold::db::server::{Server, ServerSettings};
 use onehold::db::{self, Db};
@@ -13,36 +15,56 @@ use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
 use crate::demo::{parsed, throwaway_secrets};
-use crate::web;
+use crate::{process, web};
 
 const CONNECTIONS: u32 = 10;
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// What to measure: idle, assets, hot-sku; everything if none is named
-    #[arg(long, value_name = "NAME", value_parser = scenario)]
+    /// What to measure; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = scenario, long_help = format!("What to measure; may be given several times: {}", names()))]
     scenario: Vec<Scenario>,
+    /// Every scenario, which is also what is measured if none is named
+    #[arg(long, conflicts_with = "scenario")]
+    all: bool,
     /// One JSON object a line instead of a table
     #[arg(long)]
     json: bool,
+    /// Small sizes and short rounds: shows that everything runs, and measures nothing
+    #[arg(long)]
+    exercise: bool,
+    /// After so many minutes the bench ends with an error, whatever stands
+    #[arg(long, value_name = "MINUTES", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    limit: u64,
     #[command(flatten)]
     server: OwnServer,
 }
 
+fn names() -> String {
+    Scenario::ALL.map(Scenario::name).join(", ")
+}
+
 fn scenario(name: &str) -> Result<Scenario, String> {
-    let names = Scenario::ALL.map(Scenario::name).join(", ");
-    Scenario::from_name(name).ok_or_else(|| format!("there are {names}"))
+    Scenario::from_name(name).ok_or_else(|| format!("there are {}", names()))
 }
 
 pub(crate) async fn run(command: Bench) -> anyhow::Result<()> {
     let scenarios = if command.scenario.is_empty() { Scenario::ALL.to_vec() } else { command.scenario };
+    let effort = if command.exercise { Effort::EXERCISE } else { Effort::FULL };
+    let asked_to_end = process::until_asked_to_end()?;
     let data_dir = config::temporary_dir().join(format!("onehold-bench-{}", std::process::id()));
     let settings = ServerSettings { data_dir: data_dir.clone(), pg_bin: command.server.pg_bin, durable: true };
-    let server = Server::start(settings).await?;
-    let measured = measure(&server, &scenarios).await;
+    let (server, statements) = start(settings).await?;
+    let limit = Duration::from_secs(60 * command.limit);
+    let measuring = tokio::time::timeout(limit, measure(&server, statements, &scenarios, effort));
+    let measured = asked_to_end.run_until_cancelled(measuring).await;
     server.stop().await?;
     std::fs::remove_dir_all(&data_dir).with_context(|| format!("removing {}", data_dir.display()))?;
-    let ratios = measured?;
+    let ratios = match measured {
+        Some(Ok(ratios)) => ratios?,
+        Some(Err(_)) => bail!("the bench took longer than {} minutes", command.limit),
+        None => bail!("the bench was asked to end"),
+    };
     if command.json {
         for ratio in &ratios {
             println!("{}", serde_json::to_string(ratio)?);
@@ -53,29 +75,76 @@ pub(crate) async fn run(command: Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(server: &Server, scenarios: &[Scenario]) -> anyhow::Result<Vec<Ratio>> {
+/// The server, and whether it can count statements: to load what counts them it is started twice.
+async fn start(settings: ServerSettings) -> anyhow::Result<(Server, bool)> {
+    let server = Server::start(settings.clone()).await?;
+    let db = Db::connect_with(server.options(), 1).await?;
+    let statements = bench::preload(&db).await?;
+    db.pool().close().await;
+    if !statements {
+        return Ok((server, false));
+    }
+    server.stop().await?;
+    Ok((Server::start(settings).await?, true))
+}
+
+async fn measure(
+    server: &Server,
+    statements: bool,
+    scenarios: &[Scenario],
+    effort: Effort,
+) -> anyhow::Result<Vec<Ratio>> {
     let db = Db::connect_with(server.options(), CONNECTIONS).await?;
     db::migrate(&db, queue::migrations()).await?;
-    let (key, _) = throwaway_secrets();
-    let secrets = ShopSecrets { bootstrap_key: Some(parsed(&key)), ..ShopSecrets::default() };
+    if statements {
+        bench::prepare(&db).await?;
+    }
+    let (key, webhook_secret) = throwaway_secrets();
+    let secrets = ShopSecrets {
+        bootstrap_key: Some(parsed(&key)),
+        standard_webhook_secrets: vec![parsed(&webhook_secret)],
+        ..ShopSecrets::default()
+    };
     let (listener, base) = web::listen(&Listen { host: "127.0.0.1".to_owned(), port: 0 }).await?;
     let shutdown = CancellationToken::new();
     let (for_web, until) = (db.clone(), shutdown.clone());
     let serving = tokio::spawn(async move { web::serve(listener, for_web, &secrets, until).await });
-    let fleet = Fleet { base, key, db };
+    let fleet = Fleet { base, key, webhook_secret, db, statements, data_dir: Some(server.data_dir().to_owned()) };
+    let bar = progress(scenarios.len());
     let mut ratios = Vec::new();
     for scenario in scenarios {
         let worker = if scenario.wants_workers() { Some(start_worker(server)?) } else { None };
-        ratios.extend(bench::run(*scenario, &fleet, |line| eprintln!("{line}")).await?);
+        let say = |line: &str| tell(&bar, line);
+        ratios.extend(bench::run(*scenario, &fleet, effort, &say).await?);
+        bar.inc(1);
         if let Some(mut worker) = worker {
             worker.kill().await?;
         }
     }
+    bar.finish_and_clear();
     shutdown.cancel();
     if let Err(error) = serving.await? {
         bail!("the web process: {error:#}");
     }
     Ok(ratios)
+}
+
+/// A bar over the scenarios; drawn on a terminal only.
+fn progress(scenarios: usize) -> ProgressBar {
+    let bar = ProgressBar::new(scenarios as u64);
+    if let Ok(style) = ProgressStyle::with_template("{elapsed} {bar:20} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// What is going on: beside the bar on a terminal, a line each elsewhere.
+fn tell(bar: &ProgressBar, line: &str) {
+    if bar.is_hidden() {
+        eprintln!("{line}");
+    } else {
+        bar.set_message(line.to_owned());
+    }
 }
 
 fn start_worker(server: &Server) -> anyhow::Result<Child> {

@@ -3,6 +3,7 @@
 //! one, so an idle system waits for nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -41,6 +42,14 @@ enum Quick {
 pub struct Combiner {
     db: Db,
     inbox: mpsc::Sender<Ask>,
+    gathered: Arc<Gathered>,
+}
+
+/// How much has gathered so far.
+#[derive(Debug, Default)]
+struct Gathered {
+    batches: AtomicU64,
+    orders: AtomicU64,
 }
 
 impl Combiner {
@@ -49,6 +58,7 @@ impl Combiner {
     pub fn start(db: &Db) -> Self {
         let (inbox, asks) = mpsc::channel(MOST_WAITING);
         let asks = Arc::new(Mutex::new(asks));
+        let gathered = Arc::new(Gathered::default());
         // Connections of their own: the same few serve every batch, so that they keep its plans; and no batch
         // waits for a connection that one order has.
         let lanes = PgPoolOptions::new()
@@ -56,9 +66,16 @@ impl Combiner {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(db.options().clone());
         for _ in 0..BATCHES_AT_ONCE {
-            tokio::spawn(combine(db.clone(), lanes.clone(), Arc::clone(&asks)));
+            tokio::spawn(combine(db.clone(), lanes.clone(), Arc::clone(&asks), Arc::clone(&gathered)));
         }
-        Self { db: db.clone(), inbox }
+        Self { db: db.clone(), inbox, gathered }
+    }
+
+    /// How many orders have shared a transaction on average; 1 before the first.
+    #[must_use]
+    pub fn mean_batch(&self) -> f64 {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        (read(&self.gathered.orders) / read(&self.gathered.batches).max(1.0)).max(1.0)
     }
 
     /// Reserves a placed order, or refuses it: as [`run`], and in company where there is any.
@@ -84,13 +101,15 @@ impl Combiner {
     }
 }
 
-async fn combine(db: Db, lanes: PgPool, asks: Arc<Mutex<mpsc::Receiver<Ask>>>) {
+async fn combine(db: Db, lanes: PgPool, asks: Arc<Mutex<mpsc::Receiver<Ask>>>, gathered: Arc<Gathered>) {
     let mut batch = Vec::new();
     while asks.lock().await.recv_many(&mut batch, MOST_PER_BATCH).await > 0 {
         // No transaction spans shops.
         while let Some(shop_id) = batch.first().map(|ask| ask.shop_id) {
             let (mine, others): (Vec<_>, Vec<_>) = batch.drain(..).partition(|ask| ask.shop_id == shop_id);
             batch = others;
+            gathered.batches.fetch_add(1, Ordering::Relaxed);
+            gathered.orders.fetch_add(mine.len() as u64, Ordering::Relaxed);
             reserve(&db, &lanes, shop_id, mine).await;
         }
         // Those who were just answered run first: whoever of them has another order is in the next batch with
