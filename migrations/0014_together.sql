@@ -401,3 +401,8 @@ $$;
 drop index onehold.one_hold_per_asset;
 create unique index one_hold_per_asset on onehold.reservations (shop_id, asset_id)
     where state = 'held' and asset_id is not null;
+
+-- The newest order with a reference is one entry of this index. Without the id in it, the planner may look for that
+-- order through the primary key, newest first, and pass all orders where none has the reference.
+drop index onehold.orders_by_reference;
+create index orders_by_reference on onehold.orders (shop_id, reference, id) where reference is not null;

@@ -75,3 +75,32 @@ async fn reads(tx: &mut sqlx::PgConnection) -> Result<(i64, i64), sqlx::Error> {
                    where schemaname = 'onehold' and relname = 'assets'";
     sqlx::query_as(counted).fetch_one(tx).await
 }
+
+/// A payment finds its order by its id, and nobody walks through the orders to see that none has it as reference.
+#[tokio::test]
+async fn a_payment_that_names_an_order_reads_that_order_only() {
+    let scene = Scene::with_machines(1).await;
+    scene
+        .run("insert into onehold.orders (shop_id, idempotency_key) select 1, 'o' || n from generate_series(1, 20000) n")
+        .await;
+    let id = scene.place_one("paid").await;
+    scene.reserve(id).await;
+    for (statistics, event) in [("before", "e1"), ("after", "e2")] {
+        scene.keep_event(&id.to_string(), event, "succeeded").await;
+        // One session, whose counts can be asked for.
+        let db = onehold::db::Db::connect_with(scene.db.options().clone(), 1).await.unwrap();
+        let before = orders_read(&db).await;
+        onehold::convert::apply(&db, SHOP, "standard", event).await.unwrap();
+        let read = orders_read(&db).await - before;
+        assert!(read <= 12, "{read} orders were read, {statistics} the statistics were gathered");
+        scene.run("vacuum analyze onehold.orders").await;
+    }
+}
+
+/// Rows of orders read so far, by scans of the table and of its indexes.
+async fn orders_read(db: &onehold::db::Db) -> i64 {
+    sqlx::query("select pg_stat_force_next_flush()").execute(db.pool()).await.unwrap();
+    let read = "select (seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint from pg_stat_user_tables
+                where schemaname = 'onehold' and relname = 'orders'";
+    sqlx::query_scalar(read).fetch_one(db.pool()).await.unwrap()
+}

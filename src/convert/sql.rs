@@ -30,19 +30,16 @@ pub(super) async fn find_order(
     shop_id: i32,
     reference: &str,
 ) -> Result<Option<Uuid>, sqlx::Error> {
-    // An id wins over a reference that looks like one; of several orders with one reference, the newest.
+    // An id wins over a reference that looks like one, and then nobody looks for references; of several orders
+    // with one reference, the newest.
     sqlx::query_scalar!(
-        r#"select id as "id!" from (
-               select id, 1 as place from onehold.orders where shop_id = $1 and id = onehold.uuid_or_null($2)
-               union all
-               (select id, 2 from onehold.orders where shop_id = $1 and reference = $2 order by id desc limit 1)
-           ) found
-           order by place
-           limit 1"#,
+        "select coalesce(
+             (select id from onehold.orders where shop_id = $1 and id = onehold.uuid_or_null($2)),
+             (select id from onehold.orders where shop_id = $1 and reference = $2 order by id desc limit 1))",
         shop_id,
         reference
     )
-    .fetch_optional(conn)
+    .fetch_one(conn)
     .await
 }
 
