@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use onehold::bench::{self, Effort, Fleet, Ratio, Scenario};
+use onehold::bench::{self, Effort, Fleet, Progress, Ratio, Scenario};
 use onehold::config::{self, Listen, OwnServer, ShopSecrets};
 use onehold::db::server::{Server, ServerSettings};
 use onehold::db::{self, Db};
 use onehold::queue;
+use sqlx::ConnectOptions as _;
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
@@ -94,7 +95,9 @@ async fn measure(
     scenarios: &[Scenario],
     effort: Effort,
 ) -> anyhow::Result<Vec<Ratio>> {
-    let db = Db::connect_with(server.options(), CONNECTIONS).await?;
+    // What is laid in takes long, and that is no news.
+    let options = server.options().disable_statement_logging();
+    let db = Db::connect_with(options, CONNECTIONS).await?;
     db::migrate(&db, queue::migrations()).await?;
     if statements {
         bench::prepare(&db).await?;
@@ -114,7 +117,7 @@ async fn measure(
     let mut ratios = Vec::new();
     for scenario in scenarios {
         let worker = if scenario.wants_workers() { Some(start_worker(server)?) } else { None };
-        let say = |line: &str| tell(&bar, line);
+        let say = |what: &Progress| tell(&bar, what);
         ratios.extend(bench::run(*scenario, &fleet, effort, &say).await?);
         bar.inc(1);
         if let Some(mut worker) = worker {
@@ -126,6 +129,7 @@ async fn measure(
     if let Err(error) = serving.await? {
         bail!("the web process: {error:#}");
     }
+    fleet.db.pool().close().await;
     Ok(ratios)
 }
 
@@ -138,12 +142,12 @@ fn progress(scenarios: usize) -> ProgressBar {
     bar
 }
 
-/// What is going on: beside the bar on a terminal, a line each elsewhere.
-fn tell(bar: &ProgressBar, line: &str) {
-    if bar.is_hidden() {
-        eprintln!("{line}");
-    } else {
-        bar.set_message(line.to_owned());
+/// What is going on: beside the bar on a terminal, a line each elsewhere; what is skipped stays in sight.
+fn tell(bar: &ProgressBar, what: &Progress) {
+    match what {
+        Progress::Step(line) if bar.is_hidden() => eprintln!("{line}"),
+        Progress::Step(line) => bar.set_message(line.clone()),
+        Progress::Skipped(line) => bar.suspend(|| eprintln!("{line}")),
     }
 }
 

@@ -5,6 +5,7 @@
 //! has done is there: a broken run fails rather than print a fast number.
 
 mod assets;
+mod baselines;
 mod cart;
 mod convert;
 mod drive;
@@ -147,19 +148,33 @@ pub struct Fleet {
     pub data_dir: Option<std::path::PathBuf>,
 }
 
+/// What a scenario tells while it runs.
+#[derive(Clone, Debug)]
+pub enum Progress {
+    /// What is going on; of use until the next.
+    Step(String),
+    /// A comparison that is left out, and why; of use as long as the results.
+    Skipped(String),
+}
+
 /// What a scenario has at hand.
 struct Bench<'a> {
     fleet: &'a Fleet,
     effort: Effort,
     shop_id: i32,
     scenario: Scenario,
-    progress: &'a (dyn Fn(&str) + Sync),
+    progress: &'a (dyn Fn(&Progress) + Sync),
 }
 
 impl Bench<'_> {
     /// Tells what is going on.
     fn say(&self, what: &str) {
-        (self.progress)(&format!("{}: {what}", self.scenario.name()));
+        (self.progress)(&Progress::Step(format!("{}: {what}", self.scenario.name())));
+    }
+
+    /// Tells that a comparison is left out, and why.
+    fn skip(&self, ratio: &str, why: &str) {
+        (self.progress)(&Progress::Skipped(format!("{}: {ratio}: skipped, as {why}", self.scenario.name())));
     }
 }
 
@@ -188,7 +203,7 @@ pub async fn run(
     scenario: Scenario,
     fleet: &Fleet,
     effort: Effort,
-    progress: &(dyn Fn(&str) + Sync),
+    progress: &(dyn Fn(&Progress) + Sync),
 ) -> anyhow::Result<Vec<Ratio>> {
     let shop = shops::find(&fleet.db, MAIN).await?.context("there is no shop main")?;
     let bench = Bench { fleet, effort, shop_id: shop.id, scenario, progress };
