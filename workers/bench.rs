@@ -1,5 +1,6 @@
 //! The bench: a fleet on a throwaway database that is as durable as a real one.
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub(crate) struct Bench {
     /// Every scenario, which is also what is measured if none is named
     #[arg(long, conflicts_with = "scenario")]
     all: bool,
+    /// Draws curves of one reservation's cost as an installation grows, as SVG files in this directory; alone, or
+    /// after the scenarios that are named
+    #[arg(long, value_name = "DIR")]
+    curves: Option<PathBuf>,
     /// One JSON object a line instead of a table
     #[arg(long)]
     json: bool,
@@ -50,14 +55,16 @@ fn scenario(name: &str) -> Result<Scenario, String> {
 }
 
 pub(crate) async fn run(command: Bench) -> anyhow::Result<()> {
-    let scenarios = if command.scenario.is_empty() { Scenario::ALL.to_vec() } else { command.scenario };
+    let everything = command.all || (command.scenario.is_empty() && command.curves.is_none());
+    let scenarios = if everything { Scenario::ALL.to_vec() } else { command.scenario };
     let effort = if command.exercise { Effort::EXERCISE } else { Effort::FULL };
     let asked_to_end = process::until_asked_to_end()?;
     let data_dir = config::temporary_dir().join(format!("onehold-bench-{}", std::process::id()));
     let settings = ServerSettings { data_dir: data_dir.clone(), pg_bin: command.server.pg_bin, durable: true };
     let (server, statements) = start(settings).await?;
     let limit = Duration::from_secs(60 * command.limit);
-    let measuring = tokio::time::timeout(limit, measure(&server, statements, &scenarios, effort));
+    let measuring =
+        tokio::time::timeout(limit, measure(&server, statements, &scenarios, command.curves.as_deref(), effort));
     let measured = asked_to_end.run_until_cancelled(measuring).await;
     server.stop().await?;
     std::fs::remove_dir_all(&data_dir).with_context(|| format!("removing {}", data_dir.display()))?;
@@ -93,6 +100,7 @@ async fn measure(
     server: &Server,
     statements: bool,
     scenarios: &[Scenario],
+    curves: Option<&Path>,
     effort: Effort,
 ) -> anyhow::Result<Vec<Ratio>> {
     // What is laid in takes long, and that is no news.
@@ -113,16 +121,25 @@ async fn measure(
     let (for_web, until) = (db.clone(), shutdown.clone());
     let serving = tokio::spawn(async move { web::serve(listener, for_web, &secrets, until).await });
     let fleet = Fleet { base, key, webhook_secret, db, statements, data_dir: Some(server.data_dir().to_owned()) };
-    let bar = progress(scenarios.len());
+    let bar = progress(scenarios.len() + usize::from(curves.is_some()));
+    let say = |what: &Progress| tell(&bar, what);
     let mut ratios = Vec::new();
     for scenario in scenarios {
         let worker = if scenario.wants_workers() { Some(start_worker(server)?) } else { None };
-        let say = |what: &Progress| tell(&bar, what);
         ratios.extend(bench::run(*scenario, &fleet, effort, &say).await?);
         bar.inc(1);
         if let Some(mut worker) = worker {
             worker.kill().await?;
         }
+    }
+    if let Some(dir) = curves {
+        let mut worker = start_worker(server)?;
+        let curves = bench::curves(&fleet, effort, &say).await?;
+        worker.kill().await?;
+        for file in bench::draw(&curves, dir)? {
+            say(&Progress::Step(format!("drew {}", file.display())));
+        }
+        ratios.extend(bench::growth_of(&curves));
     }
     bar.finish_and_clear();
     shutdown.cancel();

@@ -10,6 +10,7 @@ mod cart;
 mod convert;
 mod drive;
 mod end_to_end;
+mod growth;
 mod hot_asset;
 mod hot_sku;
 mod idle;
@@ -26,6 +27,7 @@ use anyhow::Context as _;
 
 use crate::db::Db;
 use crate::shops::{self, MAIN};
+pub use growth::{Curve, Point, draw};
 pub use ratio::{Costs, Figures, Measure, Ratio, table};
 
 /// What is measured.
@@ -51,10 +53,12 @@ pub enum Scenario {
     Queue,
     /// An order's whole way through the fleet, sixty-four at once.
     EndToEnd,
+    /// One reservation as an installation grows: what the curves are drawn from.
+    Growth,
 }
 
 impl Scenario {
-    /// Every scenario, in the order of a whole run.
+    /// Every scenario that compares, in the order of a whole run; [`curves`] are apart.
     pub const ALL: [Self; 10] = [
         Self::Idle,
         Self::HotSku,
@@ -72,7 +76,7 @@ impl Scenario {
     #[must_use]
     pub fn wants_workers(self) -> bool {
         match self {
-            Self::Idle | Self::EndToEnd => true,
+            Self::Idle | Self::EndToEnd | Self::Growth => true,
             Self::HotSku
             | Self::ManySkus
             | Self::Cart
@@ -104,6 +108,7 @@ impl Scenario {
             Self::Sweep => "sweep",
             Self::Queue => "queue",
             Self::EndToEnd => "end-to-end",
+            Self::Growth => "growth",
         }
     }
 }
@@ -205,8 +210,7 @@ pub async fn run(
     effort: Effort,
     progress: &(dyn Fn(&Progress) + Sync),
 ) -> anyhow::Result<Vec<Ratio>> {
-    let shop = shops::find(&fleet.db, MAIN).await?.context("there is no shop main")?;
-    let bench = Bench { fleet, effort, shop_id: shop.id, scenario, progress };
+    let bench = bench(scenario, fleet, effort, progress).await?;
     let ratios = match scenario {
         Scenario::Idle => idle::run(&bench).await,
         Scenario::HotSku => hot_sku::run(&bench).await,
@@ -218,6 +222,36 @@ pub async fn run(
         Scenario::Sweep => sweep::run(&bench).await,
         Scenario::Queue => queue::run(&bench).await,
         Scenario::EndToEnd => end_to_end::run(&bench).await,
+        Scenario::Growth => growth::run(&bench).await.map(|curves| growth_of(&curves)),
     };
     ratios.with_context(|| format!("the scenario {}", scenario.name()))
+}
+
+/// Measures what the curves are drawn from: see [`draw`] and [`growth_of`].
+///
+/// # Errors
+/// As [`run`].
+pub async fn curves(
+    fleet: &Fleet,
+    effort: Effort,
+    progress: &(dyn Fn(&Progress) + Sync),
+) -> anyhow::Result<Vec<Curve>> {
+    let bench = bench(Scenario::Growth, fleet, effort, progress).await?;
+    growth::run(&bench).await.context("the curves")
+}
+
+/// For each curve, the time at its largest size to that at its smallest.
+#[must_use]
+pub fn growth_of(curves: &[Curve]) -> Vec<Ratio> {
+    curves.iter().filter_map(Curve::ratio).collect()
+}
+
+async fn bench<'a>(
+    scenario: Scenario,
+    fleet: &'a Fleet,
+    effort: Effort,
+    progress: &'a (dyn Fn(&Progress) + Sync),
+) -> anyhow::Result<Bench<'a>> {
+    let shop = shops::find(&fleet.db, MAIN).await?.context("there is no shop main")?;
+    Ok(Bench { fleet, effort, shop_id: shop.id, scenario, progress })
 }

@@ -154,7 +154,8 @@ pub(super) async fn oversold(pool: &PgPool, shop_id: i32, prefix: &str) -> Resul
     Ok(oversold)
 }
 
-/// Puts `assets` assets of a category into a shop, numbered from 1 by rank; all of them sellable.
+/// Puts `assets` assets of a category into a shop, numbered from 1 by rank; all of them sellable. Those that are
+/// there already stay.
 pub(super) async fn assets(pool: &PgPool, shop_id: i32, category: &str, assets: i32) -> Result<(), sqlx::Error> {
     let mut conn = pool.acquire().await?;
     // History and stock are written past the triggers, as a restored backup is; needs a superuser.
@@ -164,7 +165,8 @@ pub(super) async fn assets(pool: &PgPool, shop_id: i32, category: &str, assets: 
     sqlx::query(
         "insert into onehold.assets (shop_id, id, key, category, location, vendor, rank)
          select $1, gen_random_uuid(), $2 || '-' || n, $2, (array['BER', 'FRA', 'AMS'])[1 + n % 3], 'Dell', n
-         from generate_series(1, $3) n",
+         from generate_series(1, $3) n
+         on conflict (shop_id, key) where deleted_at is null do nothing",
     )
     .bind(shop_id)
     .bind(category)
