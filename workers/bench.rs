@@ -40,7 +40,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     exercise: bool,
     /// After so many minutes the bench ends with an error, whatever stands
-    #[arg(long, value_name = "MINUTES", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
     limit: u64,
     #[command(flatten)]
     server: OwnServer,

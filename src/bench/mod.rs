@@ -126,9 +126,9 @@ pub struct Effort {
 
 impl Effort {
     /// What a number that is quoted needs; every scenario together takes under a quarter of an hour.
-    pub const FULL: Self = Self { rounds: 5, round: Duration::from_secs(3), divisor: 1 };
+    pub const FULL: Self = Self { rounds: 5, round: Duration::from_secs(2), divisor: 1 };
     /// Only that everything runs and leaves behind what it should; its numbers say nothing.
-    pub const EXERCISE: Self = Self { rounds: 2, round: Duration::from_millis(300), divisor: 50 };
+    pub const EXERCISE: Self = Self { rounds: 1, round: Duration::from_millis(250), divisor: 50 };
 
     /// A size of a scenario, made smaller by the divisor, but not below `least`.
     fn size(&self, full: usize, least: usize) -> i32 {
@@ -189,7 +189,7 @@ impl Bench<'_> {
 /// # Errors
 /// A database that refuses.
 pub async fn preload(db: &Db) -> anyhow::Result<bool> {
-    Ok(sql::preload_statements(db.pool()).await?)
+    Ok(meter::sql::preload_statements(db.pool()).await?)
 }
 
 /// Makes the counting of statements ready on a server that was started again after [`preload`].
@@ -197,7 +197,7 @@ pub async fn preload(db: &Db) -> anyhow::Result<bool> {
 /// # Errors
 /// A database that refuses.
 pub async fn prepare(db: &Db) -> anyhow::Result<()> {
-    Ok(sql::prepare_statements(db.pool()).await?)
+    Ok(meter::sql::prepare_statements(db.pool()).await?)
 }
 
 /// Runs one scenario; `progress` is told what is going on.

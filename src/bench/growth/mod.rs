@@ -90,7 +90,7 @@ pub(super) async fn run(bench: &Bench<'_>) -> anyhow::Result<Vec<Curve>> {
 }
 
 async fn by_assets(bench: &Bench<'_>) -> anyhow::Result<Curve> {
-    let mut curve = Curve::new("assets", "assets in the category", "one asset");
+    let mut curve = Curve::new("assets", "assets in the category", "reserving one asset");
     for size in ASSETS {
         let assets = bench.effort.size(size, 100);
         bench.say(&format!("{assets} assets"));
@@ -102,7 +102,7 @@ async fn by_assets(bench: &Bench<'_>) -> anyhow::Result<Curve> {
 }
 
 async fn by_holds(bench: &Bench<'_>) -> anyhow::Result<Curve> {
-    let mut curve = Curve::new("holds", "live holds in the category, of 100,000 assets", "one asset");
+    let mut curve = Curve::new("holds", "live holds in the category, of 100,000 assets", "reserving one asset");
     let pool = bench.fleet.db.pool();
     common::assets(pool, bench.shop_id, CATEGORY, bench.effort.size(100_000, 2_000)).await?;
     let mut before = 0;
@@ -130,7 +130,7 @@ async fn by_jobs(bench: &Bench<'_>) -> anyhow::Result<Curve> {
 }
 
 async fn by_history(bench: &Bench<'_>) -> anyhow::Result<Curve> {
-    let mut curve = Curve::new("history", "orders for the SKU that ended", "one unit");
+    let mut curve = Curve::new("history", "orders for the SKU that ended", "reserving one unit");
     let mut before = 0;
     for size in HISTORY {
         let ended = bench.effort.size(size, 0);
@@ -144,7 +144,7 @@ async fn by_history(bench: &Bench<'_>) -> anyhow::Result<Curve> {
 
 async fn by_shops(bench: &Bench<'_>) -> anyhow::Result<Curve> {
     let mut curve =
-        Curve::new("shops", "other shops, with ten assets and ten units of the same names each", "one asset");
+        Curve::new("shops", "other shops, with ten assets and ten units of the same names each", "reserving one asset");
     let mut before = 0;
     for size in SHOPS {
         let shops = bench.effort.size(size, 0);

@@ -10,7 +10,7 @@ use anyhow::ensure;
 use uuid::Uuid;
 
 use super::baselines::Redis;
-use super::drive::{self, Act, Contest, Party, Session};
+use super::drive::{self, Act, Contest, Did, Party, Session};
 use super::sql as common;
 use super::{Bench, Ratio, Scenario};
 use crate::allocator::{self, Combiner, Outcome};
@@ -103,7 +103,7 @@ impl Contest for HotSku {
                         Box::pin(async move {
                             let outcome = allocator::run(&db, shop_id, order).await?;
                             ensure!(outcome == Outcome::Reserved, "a buyer was told {outcome:?} with units left");
-                            Ok(1)
+                            Ok(Did::Done(1))
                         })
                     })
                 };
@@ -158,10 +158,17 @@ async fn baseline(
                 let mut session = session.lock().await;
                 let mine = &orders[n * batch..(n + 1) * batch];
                 Ok(match side {
-                    Side::Counter => sql::by_counter(&mut session, shop_id, mine[0]).await?.into(),
-                    Side::WholeSet => sql::by_whole_set(&mut session, shop_id, mine[0]).await?.into(),
+                    Side::Counter => match sql::by_counter(&mut session, shop_id, mine[0]).await? {
+                        true => Did::Done(1),
+                        false => Did::Refused,
+                    },
+                    Side::WholeSet => match sql::by_whole_set(&mut session, shop_id, mine[0]).await? {
+                        true => Did::Done(1),
+                        // Whoever finds all of it locked looks again, as an application does.
+                        false => Did::Again,
+                    },
                     Side::Redis | Side::Floor | Side::BatchedFloor | Side::Ours | Side::Alone => {
-                        common::bare_reservation(&mut session, shop_id, mine).await?
+                        Did::Done(common::bare_reservation(&mut session, shop_id, mine).await?)
                     }
                 })
             })
