@@ -14,6 +14,9 @@ const RESERVATION: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 const SLOW: RGBColor = RGBColor(0xb5, 0x4a, 0x1d);
 const COMMIT: RGBColor = RGBColor(0x77, 0x77, 0x77);
 
+/// What of a point a line shows, in milliseconds.
+type Of = fn(&Point) -> f64;
+
 /// Draws each curve into a file of `dir` that bears its name, and gives the files. The directory is made where it is
 /// missing.
 ///
@@ -55,7 +58,7 @@ fn svg(curve: &Curve) -> anyhow::Result<String> {
             .y_desc("milliseconds")
             .label_style(FONT)
             .draw()?;
-        let line = |of: fn(&Point) -> f64| (0..).zip(&curve.points).map(move |(n, p)| (f64::from(n), of(p)));
+        let line = |of: Of| (0..).zip(&curve.points).map(move |(n, p)| (f64::from(n), of(p)));
         let band: Vec<_> = {
             let upper = line(|p| p.reservation.p75);
             let mut lower: Vec<_> = line(|p| p.reservation.p25).collect();
@@ -63,7 +66,7 @@ fn svg(curve: &Curve) -> anyhow::Result<String> {
             upper.chain(lower).collect()
         };
         chart.draw_series(std::iter::once(Polygon::new(band, RESERVATION.mix(0.18))))?;
-        let series: [(&str, RGBColor, fn(&Point) -> f64); 3] = [
+        let series: [(&str, RGBColor, Of); 3] = [
             ("median, and the middle half", RESERVATION, |p| p.reservation.p50),
             ("99th percentile", SLOW, |p| p.reservation.p99),
             ("one bare commit, median", COMMIT, |p| p.commit.p50),

@@ -8,6 +8,7 @@ mod sql;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use uuid::Uuid;
 
 use super::ratio::Figures;
 use super::sql as common;
@@ -162,27 +163,28 @@ async fn point(bench: &Bench<'_>, size: i32, wanted: Wanted<'_>) -> anyhow::Resu
     let orders = match wanted {
         Wanted::Asset(category) => common::place_assets(pool, bench.shop_id, category, runs).await?,
         Wanted::Unit(prefix) => common::place_stock(pool, bench.shop_id, prefix, 1, runs, 1).await?,
-        Wanted::ByHttp => Vec::new(),
+        // Placed below; these are their keys.
+        Wanted::ByHttp => (0..runs).map(|_| Uuid::now_v7()).collect(),
     };
     common::checkpoint(pool).await?;
     let combiner = Combiner::start(&bench.fleet.db);
     let http = reqwest::Client::new();
     let (mut times, mut commits) = (Vec::new(), Vec::new());
-    for n in 0..usize::try_from(runs)? {
+    for order in orders {
         let began = Instant::now();
         common::bare_commit(pool).await?;
         commits.push(began.elapsed());
         times.push(match wanted {
-            Wanted::Asset(_) => assets::reserve(bench, &combiner, orders[n]).await?,
-            Wanted::Unit(_) => unit(bench, &combiner, orders[n]).await?,
-            Wanted::ByHttp => idle::order(bench, &http, &format!("growth-{size}-{n}")).await?,
+            Wanted::Asset(_) => assets::reserve(bench, &combiner, order).await?,
+            Wanted::Unit(_) => unit(bench, &combiner, order).await?,
+            Wanted::ByHttp => idle::order(bench, &http, &order.to_string()).await?,
         });
     }
     let size = usize::try_from(size)?;
     Ok(Point { size, reservation: Figures::of_times(times), commit: Figures::of_times(commits) })
 }
 
-async fn unit(bench: &Bench<'_>, combiner: &Combiner, order: uuid::Uuid) -> anyhow::Result<Duration> {
+async fn unit(bench: &Bench<'_>, combiner: &Combiner, order: Uuid) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let outcome = combiner.run(bench.shop_id, order).await?;
     let took = began.elapsed();
