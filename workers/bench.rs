@@ -13,6 +13,7 @@ use onehold::db::server::{Server, ServerSettings};
 use onehold::db::{self, Db};
 use onehold::queue;
 use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
@@ -42,8 +43,20 @@ pub(crate) struct Bench {
     /// After so many minutes the bench ends with an error, whatever stands
     #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
     limit: u64,
+    /// On this database instead of a throwaway one; it must have no orders and no assets, is left full of what was
+    /// measured, and needs a superuser. Statements and fsyncs are not measured there
+    #[arg(long, value_name = "URL")]
+    on: Option<String>,
     #[command(flatten)]
     server: OwnServer,
+}
+
+/// Where it is measured.
+struct Ground {
+    options: PgConnectOptions,
+    url: String,
+    data_dir: Option<PathBuf>,
+    statements: bool,
 }
 
 fn names() -> String {
@@ -59,15 +72,29 @@ pub(crate) async fn run(command: Bench) -> anyhow::Result<()> {
     let scenarios = if everything { Scenario::ALL.to_vec() } else { command.scenario };
     let effort = if command.exercise { Effort::EXERCISE } else { Effort::FULL };
     let asked_to_end = process::until_asked_to_end()?;
-    let data_dir = config::temporary_dir().join(format!("onehold-bench-{}", std::process::id()));
-    let settings = ServerSettings { data_dir: data_dir.clone(), pg_bin: command.server.pg_bin, durable: true };
-    let (server, statements) = start(settings).await?;
     let limit = Duration::from_secs(60 * command.limit);
-    let measuring =
-        tokio::time::timeout(limit, measure(&server, statements, &scenarios, command.curves.as_deref(), effort));
-    let measured = asked_to_end.run_until_cancelled(measuring).await;
-    server.stop().await?;
-    std::fs::remove_dir_all(&data_dir).with_context(|| format!("removing {}", data_dir.display()))?;
+    let within = async |ground: &Ground| {
+        let measuring = measure(ground, &scenarios, command.curves.as_deref(), effort);
+        asked_to_end.run_until_cancelled(tokio::time::timeout(limit, measuring)).await
+    };
+    let measured = match &command.on {
+        Some(url) => {
+            let options = url.parse().context("the URL of the database")?;
+            within(&Ground { options, url: url.clone(), data_dir: None, statements: false }).await
+        }
+        None => {
+            let data_dir = config::temporary_dir().join(format!("onehold-bench-{}", std::process::id()));
+            let settings =
+                ServerSettings { data_dir: data_dir.clone(), pg_bin: command.server.pg_bin.clone(), durable: true };
+            let (server, statements) = start(settings).await?;
+            let here = Some(server.data_dir().to_owned());
+            let measured =
+                within(&Ground { options: server.options(), url: server.url(), data_dir: here, statements }).await;
+            server.stop().await?;
+            std::fs::remove_dir_all(&data_dir).with_context(|| format!("removing {}", data_dir.display()))?;
+            measured
+        }
+    };
     let ratios = match measured {
         Some(Ok(ratios)) => ratios?,
         Some(Err(_)) => bail!("the bench took longer than {} minutes", command.limit),
@@ -97,17 +124,17 @@ async fn start(settings: ServerSettings) -> anyhow::Result<(Server, bool)> {
 }
 
 async fn measure(
-    server: &Server,
-    statements: bool,
+    ground: &Ground,
     scenarios: &[Scenario],
     curves: Option<&Path>,
     effort: Effort,
 ) -> anyhow::Result<Vec<Ratio>> {
     // What is laid in takes long, and that is no news.
-    let options = server.options().disable_statement_logging();
+    let options = ground.options.clone().disable_statement_logging();
     let db = Db::connect_with(options, CONNECTIONS).await?;
     db::migrate(&db, queue::migrations()).await?;
-    if statements {
+    bench::check_unused(&db).await?;
+    if ground.statements {
         bench::prepare(&db).await?;
     }
     let (key, webhook_secret) = throwaway_secrets();
@@ -120,12 +147,13 @@ async fn measure(
     let shutdown = CancellationToken::new();
     let (for_web, until) = (db.clone(), shutdown.clone());
     let serving = tokio::spawn(async move { web::serve(listener, for_web, &secrets, until).await });
-    let fleet = Fleet { base, key, webhook_secret, db, statements, data_dir: Some(server.data_dir().to_owned()) };
+    let fleet =
+        Fleet { base, key, webhook_secret, db, statements: ground.statements, data_dir: ground.data_dir.clone() };
     let bar = progress(scenarios.len() + usize::from(curves.is_some()));
     let say = |what: &Progress| tell(&bar, what);
     let mut ratios = Vec::new();
     for scenario in scenarios {
-        let worker = if scenario.wants_workers() { Some(start_worker(server)?) } else { None };
+        let worker = if scenario.wants_workers() { Some(start_worker(ground)?) } else { None };
         ratios.extend(bench::run(*scenario, &fleet, effort, &say).await?);
         bar.inc(1);
         if let Some(mut worker) = worker {
@@ -133,7 +161,7 @@ async fn measure(
         }
     }
     if let Some(dir) = curves {
-        let mut worker = start_worker(server)?;
+        let mut worker = start_worker(ground)?;
         let curves = bench::curves(&fleet, effort, &say).await?;
         worker.kill().await?;
         for file in bench::draw(&curves, dir)? {
@@ -168,10 +196,10 @@ fn tell(bar: &ProgressBar, what: &Progress) {
     }
 }
 
-fn start_worker(server: &Server) -> anyhow::Result<Child> {
+fn start_worker(ground: &Ground) -> anyhow::Result<Child> {
     Ok(tokio::process::Command::new(config::this_executable()?)
         .arg("worker")
-        .env("DATABASE_URL", server.url())
+        .env("DATABASE_URL", &ground.url)
         .env("RUST_LOG", "warn")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -200,6 +200,18 @@ pub async fn prepare(db: &Db) -> anyhow::Result<()> {
     Ok(meter::sql::prepare_statements(db.pool()).await?)
 }
 
+/// Refuses a database that somebody uses: the bench fills the shop `main`.
+///
+/// # Errors
+/// Orders or assets that are there, or a database that refuses.
+pub async fn check_unused(db: &Db) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !sql::is_used(db.pool()).await?,
+        "there are orders or assets in this database: it is not measured on"
+    );
+    Ok(())
+}
+
 /// Runs one scenario; `progress` is told what is going on.
 ///
 /// # Errors

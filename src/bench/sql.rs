@@ -9,6 +9,12 @@ pub(super) const PATIENT: &str = "set statement_timeout = '5min'";
 /// One statement locks each pool it posts to, and a server has a bounded number of locks.
 const MOST_POOLS: i32 = 500;
 
+pub(super) async fn is_used(pool: &PgPool) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("select exists (select from onehold.orders) or exists (select from onehold.assets)")
+        .fetch_one(pool)
+        .await
+}
+
 /// Puts `units` of each of the SKUs `prefix`1 to `prefix`n on the shelf at BER, as receipts do.
 pub(super) async fn stock(pool: &PgPool, shop_id: i32, prefix: &str, skus: i32, units: i32) -> Result<(), sqlx::Error> {
     let mut conn = pool.acquire().await?;
