@@ -12,6 +12,7 @@ mod allocator;
 mod allocator_races;
 mod assets;
 mod assets_in_use;
+mod bench;
 mod codes;
 mod combiner;
 mod convert;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use uuid::Uuid;
 
-use super::drive::{self, Act, Contest, Party, Session};
+use super::drive::{self, Act, Contest, Did, Party, Session};
 use super::hot_sku::BUYERS;
 use super::{Bench, Ratio, Scenario, sql};
 use crate::allocator::{Combiner, Outcome};
@@ -125,6 +125,9 @@ impl Contest for Assets {
     async fn check(&self, bench: &Bench<'_>, _: Side, orders: &[Uuid], done: usize) -> anyhow::Result<()> {
         let found = sql::standing(bench.fleet.db.pool(), bench.shop_id, orders).await?;
         let done = i64::try_from(done)?;
+        if found.refused > 0 {
+            bench.say(&format!("{} of {} were refused as contended", found.refused, found.refused + done));
+        }
         ensure!((found.holds, found.assets) == (done, done), "{done} were done, and there are {found:?}");
         Ok(())
     }
@@ -138,7 +141,7 @@ async fn floor(bench: &Bench<'_>, placed: Vec<Uuid>, assets: Vec<Uuid>) -> anyho
             let (session, order, asset) = (Arc::clone(&session), orders[n], assets[n]);
             Box::pin(async move {
                 sql::bare_hold(&mut *session.lock().await, shop_id, order, asset).await?;
-                Ok(1)
+                Ok(Did::Done(1))
             })
         })
     };

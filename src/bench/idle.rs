@@ -16,12 +16,13 @@ use crate::orders;
 
 const ORDERS: usize = 200;
 const CATEGORY: &str = "bench-idle";
+const MACHINES: i32 = 2_000;
 /// What PostgreSQL writes at a time.
 const PAGE: [u8; 8192] = [0; 8192];
 
 pub(super) async fn run(bench: &Bench<'_>) -> anyhow::Result<Vec<Ratio>> {
     let pool = bench.fleet.db.pool();
-    sql::assets(pool, bench.shop_id, CATEGORY, 1_000).await?;
+    lay_in(bench).await?;
     sql::prepare_commits(pool).await?;
     let orders = bench.effort.size(ORDERS, 20);
     let mut ratios = by_http(bench, usize::try_from(orders)?).await?;
@@ -41,6 +42,11 @@ pub(super) async fn run(bench: &Bench<'_>) -> anyhow::Result<Vec<Ratio>> {
     Ok(ratios)
 }
 
+/// The machines that [`order`] asks for.
+pub(super) async fn lay_in(bench: &Bench<'_>) -> anyhow::Result<()> {
+    Ok(sql::assets(bench.fleet.db.pool(), bench.shop_id, CATEGORY, MACHINES).await?)
+}
+
 async fn by_http(bench: &Bench<'_>, orders: usize) -> anyhow::Result<Vec<Ratio>> {
     let (mut ours, mut commits, mut fsyncs) = (Vec::new(), Vec::new(), Vec::new());
     let mut file = bench.fleet.data_dir.as_deref().map(scratch).transpose()?;
@@ -53,7 +59,7 @@ async fn by_http(bench: &Bench<'_>, orders: usize) -> anyhow::Result<Vec<Ratio>>
         if let Some(file) = &mut file {
             fsyncs.push(fsync(file)?);
         }
-        ours.push(order(bench, &http, n).await?);
+        ours.push(order(bench, &http, &format!("{CATEGORY}-{n}")).await?);
     }
     let mut ratios =
         vec![Ratio::of_times(Scenario::Idle, "placed to reserved, in bare commits", ours.clone(), commits)];
@@ -78,13 +84,13 @@ fn fsync(file: &mut File) -> anyhow::Result<Duration> {
 }
 
 /// The time from the POST of an order to the answer that it is reserved; placing it is part of it.
-pub(super) async fn order(bench: &Bench<'_>, http: &reqwest::Client, n: usize) -> anyhow::Result<Duration> {
+pub(super) async fn order(bench: &Bench<'_>, http: &reqwest::Client, key: &str) -> anyhow::Result<Duration> {
     let order = json!({"lines": [{"asset": {"category": CATEGORY}}]});
     let began = Instant::now();
     let answer: Value = http
         .post(format!("{}/v1/orders", bench.fleet.base))
         .bearer_auth(&bench.fleet.key)
-        .header("Idempotency-Key", format!("{CATEGORY}-{n}"))
+        .header("Idempotency-Key", key)
         .header("Prefer", "wait=10")
         .timeout(Duration::from_secs(15))
         .json(&order)
@@ -93,6 +99,6 @@ pub(super) async fn order(bench: &Bench<'_>, http: &reqwest::Client, n: usize) -
         .json()
         .await?;
     let took = began.elapsed();
-    ensure!(answer["status"] == "reserved", "order {n} was answered {answer}");
+    ensure!(answer["status"] == "reserved", "order {key} was answered {answer}");
     Ok(took)
 }

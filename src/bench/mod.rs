@@ -5,10 +5,12 @@
 //! has done is there: a broken run fails rather than print a fast number.
 
 mod assets;
+mod baselines;
 mod cart;
 mod convert;
 mod drive;
 mod end_to_end;
+mod growth;
 mod hot_asset;
 mod hot_sku;
 mod idle;
@@ -25,6 +27,7 @@ use anyhow::Context as _;
 
 use crate::db::Db;
 use crate::shops::{self, MAIN};
+pub use growth::{Curve, Point, draw};
 pub use ratio::{Costs, Figures, Measure, Ratio, table};
 
 /// What is measured.
@@ -50,10 +53,12 @@ pub enum Scenario {
     Queue,
     /// An order's whole way through the fleet, sixty-four at once.
     EndToEnd,
+    /// One reservation as an installation grows: what the curves are drawn from.
+    Growth,
 }
 
 impl Scenario {
-    /// Every scenario, in the order of a whole run.
+    /// Every scenario that compares, in the order of a whole run; [`curves`] are apart.
     pub const ALL: [Self; 10] = [
         Self::Idle,
         Self::HotSku,
@@ -71,7 +76,7 @@ impl Scenario {
     #[must_use]
     pub fn wants_workers(self) -> bool {
         match self {
-            Self::Idle | Self::EndToEnd => true,
+            Self::Idle | Self::EndToEnd | Self::Growth => true,
             Self::HotSku
             | Self::ManySkus
             | Self::Cart
@@ -103,6 +108,7 @@ impl Scenario {
             Self::Sweep => "sweep",
             Self::Queue => "queue",
             Self::EndToEnd => "end-to-end",
+            Self::Growth => "growth",
         }
     }
 }
@@ -120,9 +126,9 @@ pub struct Effort {
 
 impl Effort {
     /// What a number that is quoted needs; every scenario together takes under a quarter of an hour.
-    pub const FULL: Self = Self { rounds: 5, round: Duration::from_secs(3), divisor: 1 };
+    pub const FULL: Self = Self { rounds: 5, round: Duration::from_secs(2), divisor: 1 };
     /// Only that everything runs and leaves behind what it should; its numbers say nothing.
-    pub const EXERCISE: Self = Self { rounds: 2, round: Duration::from_millis(300), divisor: 50 };
+    pub const EXERCISE: Self = Self { rounds: 1, round: Duration::from_millis(250), divisor: 50 };
 
     /// A size of a scenario, made smaller by the divisor, but not below `least`.
     fn size(&self, full: usize, least: usize) -> i32 {
@@ -147,19 +153,33 @@ pub struct Fleet {
     pub data_dir: Option<std::path::PathBuf>,
 }
 
+/// What a scenario tells while it runs.
+#[derive(Clone, Debug)]
+pub enum Progress {
+    /// What is going on; of use until the next.
+    Step(String),
+    /// A comparison that is left out, and why; of use as long as the results.
+    Skipped(String),
+}
+
 /// What a scenario has at hand.
 struct Bench<'a> {
     fleet: &'a Fleet,
     effort: Effort,
     shop_id: i32,
     scenario: Scenario,
-    progress: &'a (dyn Fn(&str) + Sync),
+    progress: &'a (dyn Fn(&Progress) + Sync),
 }
 
 impl Bench<'_> {
     /// Tells what is going on.
     fn say(&self, what: &str) {
-        (self.progress)(&format!("{}: {what}", self.scenario.name()));
+        (self.progress)(&Progress::Step(format!("{}: {what}", self.scenario.name())));
+    }
+
+    /// Tells that a comparison is left out, and why.
+    fn skip(&self, ratio: &str, why: &str) {
+        (self.progress)(&Progress::Skipped(format!("{}: {ratio}: skipped, as {why}", self.scenario.name())));
     }
 }
 
@@ -169,7 +189,7 @@ impl Bench<'_> {
 /// # Errors
 /// A database that refuses.
 pub async fn preload(db: &Db) -> anyhow::Result<bool> {
-    Ok(sql::preload_statements(db.pool()).await?)
+    Ok(meter::sql::preload_statements(db.pool()).await?)
 }
 
 /// Makes the counting of statements ready on a server that was started again after [`preload`].
@@ -177,7 +197,19 @@ pub async fn preload(db: &Db) -> anyhow::Result<bool> {
 /// # Errors
 /// A database that refuses.
 pub async fn prepare(db: &Db) -> anyhow::Result<()> {
-    Ok(sql::prepare_statements(db.pool()).await?)
+    Ok(meter::sql::prepare_statements(db.pool()).await?)
+}
+
+/// Refuses a database that somebody uses: the bench fills the shop `main`.
+///
+/// # Errors
+/// Orders or assets that are there, or a database that refuses.
+pub async fn check_unused(db: &Db) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !sql::is_used(db.pool()).await?,
+        "there are orders or assets in this database: it is not measured on"
+    );
+    Ok(())
 }
 
 /// Runs one scenario; `progress` is told what is going on.
@@ -188,10 +220,9 @@ pub async fn run(
     scenario: Scenario,
     fleet: &Fleet,
     effort: Effort,
-    progress: &(dyn Fn(&str) + Sync),
+    progress: &(dyn Fn(&Progress) + Sync),
 ) -> anyhow::Result<Vec<Ratio>> {
-    let shop = shops::find(&fleet.db, MAIN).await?.context("there is no shop main")?;
-    let bench = Bench { fleet, effort, shop_id: shop.id, scenario, progress };
+    let bench = bench(scenario, fleet, effort, progress).await?;
     let ratios = match scenario {
         Scenario::Idle => idle::run(&bench).await,
         Scenario::HotSku => hot_sku::run(&bench).await,
@@ -203,6 +234,36 @@ pub async fn run(
         Scenario::Sweep => sweep::run(&bench).await,
         Scenario::Queue => queue::run(&bench).await,
         Scenario::EndToEnd => end_to_end::run(&bench).await,
+        Scenario::Growth => growth::run(&bench).await.map(|curves| growth_of(&curves)),
     };
     ratios.with_context(|| format!("the scenario {}", scenario.name()))
+}
+
+/// Measures what the curves are drawn from: see [`draw`] and [`growth_of`].
+///
+/// # Errors
+/// As [`run`].
+pub async fn curves(
+    fleet: &Fleet,
+    effort: Effort,
+    progress: &(dyn Fn(&Progress) + Sync),
+) -> anyhow::Result<Vec<Curve>> {
+    let bench = bench(Scenario::Growth, fleet, effort, progress).await?;
+    growth::run(&bench).await.context("the curves")
+}
+
+/// For each curve, the time at its largest size to that at its smallest.
+#[must_use]
+pub fn growth_of(curves: &[Curve]) -> Vec<Ratio> {
+    curves.iter().filter_map(Curve::ratio).collect()
+}
+
+async fn bench<'a>(
+    scenario: Scenario,
+    fleet: &'a Fleet,
+    effort: Effort,
+    progress: &'a (dyn Fn(&Progress) + Sync),
+) -> anyhow::Result<Bench<'a>> {
+    let shop = shops::find(&fleet.db, MAIN).await?.context("there is no shop main")?;
+    Ok(Bench { fleet, effort, shop_id: shop.id, scenario, progress })
 }

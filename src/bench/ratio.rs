@@ -94,7 +94,11 @@ impl Ratio {
         ours: Vec<Duration>,
         baseline: Vec<Duration>,
     ) -> Self {
-        let (ours, baseline) = (Figures::of_times(ours), Figures::of_times(baseline));
+        Self::of_figures(scenario, ratio, Figures::of_times(ours), Figures::of_times(baseline))
+    }
+
+    /// The same, of what was summed up before.
+    pub(super) fn of_figures(scenario: Scenario, ratio: &'static str, ours: Figures, baseline: Figures) -> Self {
         Self {
             scenario: scenario.name(),
             ratio,

@@ -9,6 +9,12 @@ pub(super) const PATIENT: &str = "set statement_timeout = '5min'";
 /// One statement locks each pool it posts to, and a server has a bounded number of locks.
 const MOST_POOLS: i32 = 500;
 
+pub(super) async fn is_used(pool: &PgPool) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("select exists (select from onehold.orders) or exists (select from onehold.assets)")
+        .fetch_one(pool)
+        .await
+}
+
 /// Puts `units` of each of the SKUs `prefix`1 to `prefix`n on the shelf at BER, as receipts do.
 pub(super) async fn stock(pool: &PgPool, shop_id: i32, prefix: &str, skus: i32, units: i32) -> Result<(), sqlx::Error> {
     let mut conn = pool.acquire().await?;
@@ -154,7 +160,8 @@ pub(super) async fn oversold(pool: &PgPool, shop_id: i32, prefix: &str) -> Resul
     Ok(oversold)
 }
 
-/// Puts `assets` assets of a category into a shop, numbered from 1 by rank; all of them sellable.
+/// Puts `assets` assets of a category into a shop, numbered from 1 by rank; all of them sellable. Those that are
+/// there already stay.
 pub(super) async fn assets(pool: &PgPool, shop_id: i32, category: &str, assets: i32) -> Result<(), sqlx::Error> {
     let mut conn = pool.acquire().await?;
     // History and stock are written past the triggers, as a restored backup is; needs a superuser.
@@ -164,7 +171,8 @@ pub(super) async fn assets(pool: &PgPool, shop_id: i32, category: &str, assets: 
     sqlx::query(
         "insert into onehold.assets (shop_id, id, key, category, location, vendor, rank)
          select $1, gen_random_uuid(), $2 || '-' || n, $2, (array['BER', 'FRA', 'AMS'])[1 + n % 3], 'Dell', n
-         from generate_series(1, $3) n",
+         from generate_series(1, $3) n
+         on conflict (shop_id, key) where deleted_at is null do nothing",
     )
     .bind(shop_id)
     .bind(category)
@@ -254,97 +262,6 @@ pub(super) async fn bare_commit(pool: &PgPool) -> Result<(), sqlx::Error> {
     sqlx::query("insert into public.bench_commits default values").execute(pool).await.map(|_| ())
 }
 
-pub(super) async fn checkpoint(pool: &PgPool) -> Result<(), sqlx::Error> {
-    let mut conn = pool.acquire().await?;
-    sqlx::query(PATIENT).execute(&mut *conn).await?;
-    sqlx::query("checkpoint").execute(&mut *conn).await?;
-    conn.close().await
-}
-
-/// Counters of the whole server and of this database.
-#[derive(Clone, Copy, Debug, sqlx::FromRow)]
-pub(super) struct Counters {
-    pub(super) wal: i64,
-    pub(super) commits: i64,
-}
-
-pub(super) async fn counters(pool: &PgPool) -> Result<Counters, sqlx::Error> {
-    sqlx::query_as(
-        "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::int8 as wal, xact_commit as commits
-         from pg_stat_database where datname = current_database()",
-    )
-    .fetch_one(pool)
-    .await
-}
-
-/// The server's clock, in microseconds.
-pub(super) async fn clock(pool: &PgPool) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar("select (extract(epoch from clock_timestamp()) * 1000000)::int8").fetch_one(pool).await
-}
-
-/// How many sessions there are that began after that time.
-pub(super) async fn sessions_since(pool: &PgPool, clock: i64) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar(
-        "select count(*) from pg_stat_activity
-         where datname = current_database() and pid <> pg_backend_pid()
-           and extract(epoch from backend_start) * 1000000 > $1",
-    )
-    .bind(clock)
-    .fetch_one(pool)
-    .await
-}
-
-/// Has the server load `pg_stat_statements` at its next start. False where it does not have it.
-pub(super) async fn preload_statements(pool: &PgPool) -> Result<bool, sqlx::Error> {
-    let has =
-        sqlx::query_scalar("select exists (select from pg_available_extensions where name = 'pg_stat_statements')")
-            .fetch_one(pool)
-            .await?;
-    if has {
-        sqlx::query("alter system set shared_preload_libraries = 'pg_stat_statements'").execute(pool).await?;
-    }
-    Ok(has)
-}
-
-pub(super) async fn prepare_statements(pool: &PgPool) -> Result<(), sqlx::Error> {
-    sqlx::query("create extension if not exists pg_stat_statements").execute(pool).await?;
-    count_statements(pool, false).await
-}
-
-pub(super) async fn count_statements(pool: &PgPool, count: bool) -> Result<(), sqlx::Error> {
-    let set = if count {
-        "alter system set pg_stat_statements.track = 'all'"
-    } else {
-        "alter system set pg_stat_statements.track = 'none'"
-    };
-    for statement in [set, "select pg_reload_conf()", "select pg_sleep(0.1)"] {
-        sqlx::query(statement).execute(pool).await?;
-    }
-    Ok(())
-}
-
-pub(super) async fn forget_statements(pool: &PgPool) -> Result<(), sqlx::Error> {
-    sqlx::query("select pg_stat_statements_reset()").execute(pool).await.map(|_| ())
-}
-
-/// How many statements there were since they were last forgotten.
-#[derive(Clone, Copy, Debug, sqlx::FromRow)]
-pub(super) struct Statements {
-    /// That clients sent.
-    pub(super) sent: i64,
-    /// With those inside functions and triggers.
-    pub(super) all: i64,
-}
-
-pub(super) async fn statements(pool: &PgPool) -> Result<Statements, sqlx::Error> {
-    sqlx::query_as(
-        "select coalesce(sum(calls) filter (where toplevel), 0)::int8 as sent, coalesce(sum(calls), 0)::int8 as all
-         from pg_stat_statements",
-    )
-    .fetch_one(pool)
-    .await
-}
-
 /// The ids of a category's assets.
 pub(super) async fn asset_ids(pool: &PgPool, shop_id: i32, category: &str) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar("select id from onehold.assets where shop_id = $1 and category = $2 order by rank")
@@ -405,4 +322,11 @@ pub(super) async fn sold(pool: &PgPool, shop_id: i32, orders: &[Uuid]) -> Result
     .bind(orders)
     .fetch_one(pool)
     .await
+}
+
+pub(super) async fn checkpoint(pool: &PgPool) -> Result<(), sqlx::Error> {
+    let mut conn = pool.acquire().await?;
+    sqlx::query(PATIENT).execute(&mut *conn).await?;
+    sqlx::query("checkpoint").execute(&mut *conn).await?;
+    conn.close().await
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use uuid::Uuid;
 
-use super::drive::{self, Act, Contest, Party, Session};
+use super::drive::{self, Act, Contest, Did, Party, Session};
 use super::hot_sku::BUYERS;
 use super::sql as common;
 use super::{Bench, Ratio, Scenario};
@@ -57,7 +57,7 @@ impl Contest for Convert {
                         Box::pin(async move {
                             let applied = convert::apply(&db, shop_id, PROVIDER, &event).await?;
                             ensure!(applied == Applied::Converted, "a payment came to {applied:?}");
-                            Ok(1)
+                            Ok(Did::Done(1))
                         })
                     })
                 };
@@ -71,7 +71,7 @@ impl Contest for Convert {
                         let (session, order) = (Arc::clone(&session), orders[n]);
                         Box::pin(async move {
                             common::bare_sale(&mut *session.lock().await, shop_id, order).await?;
-                            Ok(1)
+                            Ok(Did::Done(1))
                         })
                     })
                 };

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 use uuid::Uuid;
 
-use super::drive::{self, Act, Contest, Party, Session};
+use super::drive::{self, Act, Contest, Did, Party, Session};
 use super::hot_sku::BUYERS;
 use super::sql as common;
 use super::{Bench, Ratio, Scenario, many_skus};
@@ -65,7 +65,7 @@ impl Contest for EndToEnd {
                     let buyer = Arc::clone(&buyer);
                     Box::new(move |n| {
                         let buyer = Arc::clone(&buyer);
-                        Box::pin(async move { buyer.buy(n).await.map(|()| 1) })
+                        Box::pin(async move { buyer.buy(n).await.map(|()| Did::Done(1)) })
                     })
                 };
                 let clients = (0..BUYERS).map(client).collect();
@@ -78,7 +78,7 @@ impl Contest for EndToEnd {
                         let session = Arc::clone(&session);
                         Box::pin(async move {
                             sql::four_commits(&mut *session.lock().await, shop_id).await?;
-                            Ok(1)
+                            Ok(Did::Done(1))
                         })
                     })
                 };

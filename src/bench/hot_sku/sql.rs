@@ -14,7 +14,7 @@ pub(super) async fn baselines(pool: &PgPool, units: i32) -> Result<(), sqlx::Err
         "create function public.bench_finish(p_shop int, p_order uuid) returns void
          language sql as $$
              insert into onehold.reservations (shop_id, order_id, sku, location, quantity, expires_at)
-             values (p_shop, p_order, 'bench-elsewhere', 'BER', 1, clock_timestamp() + interval '15 minutes');
+             values (p_shop, p_order, 'bench-elsewhere', 'BER', 1, clock_timestamp() + interval '1 day');
              update onehold.orders set status = 'reserved' where shop_id = p_shop and id = p_order;
              insert into onehold.order_events (shop_id, order_id, kind, actor)
              values (p_shop, p_order, 'reserved', 'bench');

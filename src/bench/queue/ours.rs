@@ -28,8 +28,6 @@ impl Job for Nothing {
 }
 
 pub(super) struct Ours {
-    /// Of the process that enqueues.
-    db: Db,
     stop: CancellationToken,
     running: AbortOnDropHandle<anyhow::Result<()>>,
 }
@@ -49,23 +47,24 @@ impl Contender for Ours {
             let queues = vec![(Nothing::QUEUE, Nothing::QUEUE.concurrency)];
             queue::run(db, &notices, queues, handler, Settings::default(), until).await
         });
-        Ok(Self { db: bench.fleet.db.clone(), stop, running: AbortOnDropHandle::new(running) })
+        Ok(Self { stop, running: AbortOnDropHandle::new(running) })
     }
 
-    async fn one(&self, _: &Bench<'_>) -> anyhow::Result<()> {
-        enqueue::job(self.db.pool(), &Uuid::now_v7().to_string(), &Nothing { v: 1 }).await?;
-        self.db.notifier().job(Nothing::QUEUE.name);
+    async fn one(bench: &Bench<'_>) -> anyhow::Result<()> {
+        let db = &bench.fleet.db;
+        enqueue::job(db.pool(), &Uuid::now_v7().to_string(), &Nothing { v: 1 }).await?;
+        db.notifier().job(Nothing::QUEUE.name);
         Ok(())
     }
 
-    async fn many(&self, _: &Bench<'_>, jobs: i32) -> anyhow::Result<()> {
-        sql::enqueue(self.db.pool(), Nothing::QUEUE.name, jobs).await?;
-        self.db.notifier().job(Nothing::QUEUE.name);
+    async fn many(bench: &Bench<'_>, jobs: i32) -> anyhow::Result<()> {
+        sql::enqueue(bench.fleet.db.pool(), Nothing::QUEUE.name, jobs).await?;
+        bench.fleet.db.notifier().job(Nothing::QUEUE.name);
         Ok(())
     }
 
-    async fn left(&self, _: &Bench<'_>) -> anyhow::Result<i64> {
-        Ok(sql::left(self.db.pool(), Nothing::QUEUE.name).await?)
+    async fn left(bench: &Bench<'_>) -> anyhow::Result<i64> {
+        Ok(sql::left(bench.fleet.db.pool(), Nothing::QUEUE.name).await?)
     }
 
     async fn stop(self) -> anyhow::Result<()> {

@@ -24,7 +24,7 @@ pub(super) async fn enqueue(pool: &PgPool, queue: &str, jobs: i32) -> Result<(),
     .map(|_| ())
 }
 
-pub(super) async fn left(pool: &PgPool, queue: &str) -> Result<i64, sqlx::Error> {
+pub(in crate::bench) async fn left(pool: &PgPool, queue: &str) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar("select count(*) from apalis.jobs where job_type = $1 and status not in ('Done', 'Killed')")
         .bind(queue)
         .fetch_one(pool)

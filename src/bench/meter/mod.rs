@@ -1,9 +1,11 @@
 //! What operations cost the server: statements, WAL and commits, read before and after.
 
+pub(super) mod sql;
+
 use std::time::{Duration, Instant};
 
+use super::Fleet;
 use super::ratio::Costs;
-use super::{Fleet, sql};
 
 /// How long sessions that have ended may take to be gone; what they counted is seen only then.
 const GONE_LIMIT: Duration = Duration::from_secs(3);
