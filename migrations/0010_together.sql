@@ -406,3 +406,31 @@ create unique index one_hold_per_asset on onehold.reservations (shop_id, asset_i
 -- order through the primary key, newest first, and pass all orders where none has the reference.
 drop index onehold.orders_by_reference;
 create index orders_by_reference on onehold.orders (shop_id, reference, id) where reference is not null;
+
+-- The planner's statistics of a table that has grown since they were gathered; for a table that lately was nearly
+-- empty it finds every index as good as any other, and a session keeps the plan that it made then: it would look for
+-- an order by its shop alone. Autovacuum looks about once a minute only, and a sale may come in its first second.
+-- One table a call, so that no lock outlives it; null when none has grown. More than twice the pages that were
+-- counted last, and eight: as far as that, a wrong plan costs little.
+create function onehold.analyze_what_grew() returns text
+language plpgsql as $$
+declare
+    v_table text;
+begin
+    -- One session at a time is enough, and two would wait for each other.
+    if not pg_try_advisory_xact_lock(hashtextextended('onehold.analyze_what_grew', 0)) then
+        return null;
+    end if;
+    select format('%I.%I', n.nspname, c.relname) into v_table
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname in ('onehold', 'apalis') and c.relkind = 'r'
+      and pg_relation_size(c.oid) / current_setting('block_size')::bigint > 2 * greatest(c.relpages, 0) + 8
+      -- What may not be analysed would come up again and again.
+      and pg_has_role(c.relowner, 'usage')
+    order by c.oid
+    limit 1;
+    if v_table is not null then
+        execute format('analyze (skip_locked) %s', v_table);
+    end if;
+    return v_table;
+end $$;

@@ -6,11 +6,13 @@ mod migrate;
 mod notify;
 pub mod server;
 mod sql;
+mod statistics;
 mod transaction;
 
 pub use fault::{Fault, expect_one, is_named, violated_constraint};
 pub use migrate::{MigrateError, check_schema, migrate};
 pub use notify::{Notice, Notices, Notifier};
+pub use statistics::{analyze_what_grew, keep_statistics};
 pub use transaction::{Tx, Verdict};
 
 use std::time::Duration;
