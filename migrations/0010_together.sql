@@ -209,7 +209,6 @@ declare
     v_units bigint[];
     v_wanted int;
     v_used bigint;
-    v_references text[];
     v_bound int := (select pool_bound from onehold.shops where id = p_shop);
 begin
     woke := false;
@@ -298,7 +297,7 @@ begin
         update onehold.orders o set status = 'reserved'
         from whole w
         where o.shop_id = p_shop and o.id = w.order_id and o.status = 'placed'
-        returning o.id, o.reference
+        returning o.id
     ), told as (
         insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
         select p_shop, h.order_id, 'reserved', 'worker', jsonb_build_object(
@@ -308,9 +307,8 @@ begin
                                       order by h.line))
         from held h group by h.order_id
     )
-    select coalesce(array_agg(m.id), '{}'), array_agg(m.reference),
-           (select coalesce(sum(h.quantity), 0) from held h)
-    into reserved, v_references, v_used
+    select coalesce(array_agg(m.id), '{}'), (select coalesce(sum(h.quantity), 0) from held h)
+    into reserved, v_used
     from marked m;
 
     if v_used < cardinality(u_unit) then
@@ -323,12 +321,8 @@ begin
                      from unnest(l_order, l_sku, l_location, l_quantity) as l (order_id, sku, location, quantity)
                      where l.order_id = any (reserved) and l.sku = g_sku[u.pool] and l.location = g_location[u.pool]);
     end if;
-    -- Money that came before its hold is rare, and asking for it once for all of them is cheap.
-    if exists (select from onehold.payment_events e
-               where e.shop_id = p_shop and e.state = 'pending' and e.order_ref = any (
-                   v_references || reserved::text[] || (select array_agg(upper(id::text)) from unnest(reserved) id))) then
-        perform onehold.enqueue_payments(p_shop, id, 'reserved') from unnest(reserved) id;
-    end if;
+    -- Money that came before its hold.
+    perform onehold.enqueue_payments(p_shop, reserved, 'reserved');
 end
 $$;
 
@@ -433,4 +427,255 @@ begin
         execute format('analyze (skip_locked) %s', v_table);
     end if;
     return v_table;
+end $$;
+
+-- Jobs by the batch. As a plan of its own a statement in a SQL function is made anew at each call, which cost more
+-- than the row; in PL/pgSQL it is kept. The id has the form of a ULID (26 of Crockford's digits) that apalis reads,
+-- and sorts by time like one: 48 bits of Unix milliseconds and 56 random bits, in hexadecimal digits, as those are
+-- among Crockford's. Gives how many were put in; see enqueue_job.
+create function onehold.enqueue_jobs(
+    p_queue text, p_keys text[], p_payloads jsonb[], p_max_attempts int, p_delay interval default '0',
+    p_again boolean default true
+) returns bigint
+language plpgsql as $$
+declare
+    v_put bigint;
+begin
+    insert into apalis.jobs as j
+        (id, job_type, job, status, attempts, max_attempts, run_at, priority, idempotency_key)
+    select upper(lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0')
+                 || substr(encode(uuid_send(gen_random_uuid()), 'hex'), 19)),
+           p_queue, convert_to(n.payload::text, 'UTF8'), 'Pending', 0, p_max_attempts, clock_timestamp() + p_delay, 0,
+           n.key
+    from unnest(p_keys, p_payloads) as n (key, payload)
+    -- Two that put the same keys in wait for each other in one order only.
+    order by n.key
+    on conflict (job_type, idempotency_key) do update
+        set status = 'Pending', attempts = 0, job = excluded.job, max_attempts = excluded.max_attempts,
+            run_at = excluded.run_at, lock_by = null, lock_at = null, done_at = null, last_result = null
+        where p_again and j.status in ('Done', 'Killed');
+    get diagnostics v_put = row_count;
+    return v_put;
+end $$;
+
+create or replace function onehold.enqueue_job(
+    p_queue text, p_key text, p_payload jsonb, p_max_attempts int, p_delay interval default '0',
+    p_again boolean default true
+) returns boolean
+language plpgsql as $$
+begin
+    return onehold.enqueue_jobs(p_queue, array[p_key], array[p_payload], p_max_attempts, p_delay, p_again) > 0;
+end $$;
+
+-- As in 0006, for many orders: first whether there is any such event, which is rare.
+create function onehold.enqueue_payments(p_shop int, p_orders uuid[], p_stage text) returns void
+language plpgsql as $$
+begin
+    if not exists (
+        select from onehold.payment_events e
+        where e.shop_id = p_shop and e.state = 'pending' and e.order_ref = any (
+            p_orders::text[] || (select array_agg(upper(id::text)) from unnest(p_orders) id)
+            || (select array_agg(o.reference) from onehold.orders o
+                where o.shop_id = p_shop and o.id = any (p_orders) and o.reference is not null)))
+    then
+        return;
+    end if;
+    perform onehold.enqueue_jobs('convert',
+        array_agg(p_shop || ':' || e.provider || ':' || e.event_id || ':' || p_stage),
+        array_agg(jsonb_build_object('v', 1, 'shop', p_shop, 'provider', e.provider, 'event', e.event_id)), 20)
+    from (
+        -- Once, though it may name one of the orders and another's reference.
+        select distinct e.provider, e.event_id
+        from onehold.orders o
+        join onehold.payment_events e
+          on e.shop_id = o.shop_id and e.state = 'pending'
+             and e.order_ref in (o.id::text, upper(o.id::text), o.reference)
+        where o.shop_id = p_shop and o.id = any (p_orders)
+    ) e
+    having count(*) > 0;
+end $$;
+
+create or replace function onehold.enqueue_payments(p_shop int, p_order uuid, p_stage text) returns void
+language plpgsql as $$
+begin
+    perform onehold.enqueue_payments(p_shop, array[p_order], p_stage);
+end $$;
+
+-- Many orders placed in one commit; each as store_order has it. `n` is the place in what was given.
+create function onehold.store_orders(
+    p_shop int, p_keys text[], p_bodies jsonb[], p_lines jsonb[], p_actors text[]
+) returns table (n int, order_id uuid, outcome text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_n int[];
+    v_ids uuid[];
+begin
+    with asked as materialized (
+        select a.n::int, onehold.uuid_v7() as id, a.key, a.body, a.actor
+        from unnest(p_keys, p_bodies, p_actors) with ordinality as a (key, body, actor, n)
+    ), stored as (
+        insert into onehold.orders
+            (shop_id, id, idempotency_key, reference, placed_by, hold_seconds, buyer, wait_seconds, amount, currency,
+             body)
+        select p_shop, a.id, a.key, a.body->>'reference', a.actor,
+               coalesce((a.body->>'hold_seconds')::numeric::int, s.hold_seconds),
+               a.body->>'buyer', coalesce((a.body->>'wait_seconds')::numeric::int, 0),
+               (a.body#>>'{payment,amount}')::numeric::bigint, a.body#>>'{payment,currency}', a.body
+        from asked a, onehold.shops s
+        where s.id = p_shop
+        -- A key that a neighbour is storing is waited for: in one order, so that two never wait for each other.
+        order by a.key
+        on conflict on constraint one_order_per_key do nothing
+        returning id
+    )
+    select array_agg(a.n), array_agg(a.id) into v_n, v_ids
+    from asked a join stored s on s.id = a.id;
+
+    if v_n is not null then
+        insert into onehold.order_lines (shop_id, order_id, line, asset, sku, locations, split, quantity)
+        select p_shop, o.id, l.n, l.spec->'asset', l.spec->>'sku',
+               case when jsonb_typeof(l.spec->'locations') = 'array'
+                    then array(select jsonb_array_elements_text(l.spec->'locations')) end,
+               coalesce((l.spec->>'split')::boolean, false), coalesce((l.spec->>'quantity')::numeric::int, 1)
+        from unnest(v_n, v_ids) as o (n, id), jsonb_array_elements(p_lines[o.n]) with ordinality as l (spec, n);
+
+        insert into onehold.order_events (shop_id, order_id, kind, actor)
+        select p_shop, o.id, 'placed', p_actors[o.n] from unnest(v_n, v_ids) as o (n, id);
+
+        perform onehold.enqueue_jobs('reserve', array_agg(o.id::text),
+            array_agg(jsonb_build_object('v', 1, 'shop', p_shop, 'order', o.id)), 20)
+        from unnest(v_ids) as o (id);
+
+        -- Money that came before its order.
+        perform onehold.enqueue_payments(p_shop, v_ids, 'placed');
+        return query select o.n, o.id, 'placed' from unnest(v_n, v_ids) as o (n, id);
+    end if;
+
+    if cardinality(v_n) is distinct from cardinality(p_keys) then
+        -- A new statement, so a new snapshot: it sees the neighbour that has just committed.
+        return query
+            select a.n::int, o.id, case when o.body = a.body then 'replayed' else 'key_reused' end
+            from unnest(p_keys, p_bodies) with ordinality as a (key, body, n)
+            join onehold.orders o on o.shop_id = p_shop and o.idempotency_key = a.key
+            where a.n <> all (coalesce(v_n, '{}'));
+    end if;
+end $$;
+
+create or replace function onehold.store_order(
+    p_shop int, p_key text, p_body jsonb, p_lines jsonb, p_actor text,
+    out order_id uuid, out outcome text
+)
+language plpgsql as $$
+begin
+    select s.order_id, s.outcome into order_id, outcome
+    from onehold.store_orders(p_shop, array[p_key], array[p_body], array[p_lines], array[p_actor]) s;
+end $$;
+
+-- Turns the holds of many orders into sales in one commit: those that a payment event pays in full, as their first
+-- money, with time left. Gives the place of each that was converted in what was given; every other event needs the
+-- careful way, which decides by the same rules one at a time.
+create function onehold.convert_together(p_shop int, p_providers text[], p_events text[]) returns setof int
+language plpgsql as $$
+declare
+    v_n int[];
+    v_orders uuid[];
+    v_holds uuid[];
+    v_written bigint;
+    v_more bigint;
+begin
+    -- The order first, as everybody locks; nobody is waited for, as one order's wait would be all the others'.
+    with asked as materialized (
+        select distinct on (found.id) found.id, a.n, e.amount, e.currency
+        from unnest(p_providers, p_events) with ordinality as a (provider, event, n)
+        join onehold.payment_events e
+          on e.shop_id = p_shop and e.provider = a.provider and e.event_id = a.event
+             and e.state = 'pending' and e.effect = 'succeeded'
+        cross join lateral (select coalesce(
+            (select o.id from onehold.orders o where o.shop_id = p_shop and o.id = onehold.uuid_or_null(e.order_ref)),
+            (select o.id from onehold.orders o where o.shop_id = p_shop and o.reference = e.order_ref
+             order by o.id desc limit 1)) as id) found
+        where found.id is not null
+        order by found.id, a.n
+    ), locked as materialized (
+        select o.id, a.n
+        from asked a
+        join onehold.orders o on o.shop_id = p_shop and o.id = a.id
+        where o.status = 'reserved' and o.payment_state = 'none'
+          and (o.amount is null or (o.amount = a.amount and o.currency = a.currency))
+        order by o.id
+        for update of o skip locked
+    )
+    select array_agg(n), array_agg(id) into v_n, v_orders from locked;
+    if v_n is null then
+        return;
+    end if;
+    -- Then their assets; what is not ready to be handed over is for the careful way.
+    perform from onehold.assets a
+    where a.shop_id = p_shop
+      and a.id in (select r.asset_id from onehold.reservations r
+                   where r.shop_id = p_shop and r.order_id = any (v_orders) and r.state = 'held'
+                     and r.asset_id is not null)
+    order by a.id
+    for update;
+    -- Read again now that nobody else can be at these orders: money that was told of before is another story, and so
+    -- is a hold that lapses now. The guard of reservations judges that once more.
+    select array_agg(o.n), array_agg(o.id) into v_n, v_orders
+    from unnest(v_n, v_orders) as o (n, id)
+    where exists (select from onehold.payment_events e
+                  where e.shop_id = p_shop and e.provider = p_providers[o.n] and e.event_id = p_events[o.n]
+                    and e.state = 'pending')
+      and not exists (select from onehold.payment_events e
+                      where e.shop_id = p_shop and e.order_id = o.id and e.state = 'applied')
+      and exists (select from onehold.reservations r
+                  where r.shop_id = p_shop and r.order_id = o.id and r.state = 'held')
+      and not exists (select from onehold.reservations r
+                      left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+                      where r.shop_id = p_shop and r.order_id = o.id and r.state = 'held'
+                        and (r.expires_at <= clock_timestamp() + interval '100 ms' or a.lifecycle <> 'ready'));
+    if v_n is null then
+        return;
+    end if;
+
+    with sold as (
+        update onehold.reservations set state = 'converted'
+        where shop_id = p_shop and order_id = any (v_orders) and state = 'held'
+        returning id
+    )
+    select array_agg(id) into v_holds from sold;
+    -- After it, as a binding's guard must see its hold converted.
+    insert into onehold.bindings (shop_id, reservation_id, asset_id)
+    select p_shop, id, asset_id from onehold.reservations
+    where shop_id = p_shop and id = any (v_holds) and asset_id is not null
+    order by asset_id;
+    get diagnostics v_written = row_count;
+    insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference, actor)
+    select p_shop, r.sku, r.location, -r.quantity, 'sale', 'onehold:sale:' || r.id, 'payment:' || p_providers[o.n]
+    from onehold.reservations r
+    join unnest(v_n, v_orders) as o (n, id) on o.id = r.order_id
+    where r.shop_id = p_shop and r.id = any (v_holds) and r.sku is not null
+    order by r.sku, r.location;
+    get diagnostics v_more = row_count;
+    if v_written + v_more <> cardinality(v_holds) then
+        raise exception '% of % holds were bound or sold', v_written + v_more, cardinality(v_holds);
+    end if;
+
+    update onehold.payment_events e
+    set state = 'applied', order_id = o.id, outcome = 'converted', applied_at = clock_timestamp()
+    from unnest(v_n, v_orders) as o (n, id)
+    where e.shop_id = p_shop and e.provider = p_providers[o.n] and e.event_id = p_events[o.n] and e.state = 'pending';
+    get diagnostics v_written = row_count;
+    update onehold.orders set status = 'converted', payment_state = 'paid'
+    where shop_id = p_shop and id = any (v_orders) and status = 'reserved';
+    get diagnostics v_more = row_count;
+    if v_written <> cardinality(v_n) or v_more <> cardinality(v_n) then
+        raise exception '% of % payments and % of their orders were converted', v_written, cardinality(v_n), v_more;
+    end if;
+    insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+    select p_shop, o.id, 'converted', 'payment:' || e.provider,
+           jsonb_build_object('type', e.type, 'payment_id', e.payment_id, 'amount', e.amount, 'currency', e.currency)
+    from unnest(v_n, v_orders) as o (n, id)
+    join onehold.payment_events e
+      on e.shop_id = p_shop and e.provider = p_providers[o.n] and e.event_id = p_events[o.n];
+    return query select unnest(v_n);
 end $$;

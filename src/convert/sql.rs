@@ -1,7 +1,7 @@
 //! Statements that turn holds into sales.
 
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::db::expect_one;
@@ -158,6 +158,19 @@ async fn bind(conn: &mut PgConnection, shop_id: i32, reservations: &[Uuid]) -> R
     .execute(conn)
     .await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
+}
+
+/// Converts the orders of those events, each a provider and an id, that pay in full and are the first money; gives
+/// their places among `events`, from 1.
+pub(super) async fn convert_together(
+    pool: &PgPool,
+    shop_id: i32,
+    events: Vec<(String, String)>,
+) -> Result<Vec<i32>, sqlx::Error> {
+    let (providers, ids): (Vec<_>, Vec<_>) = events.into_iter().unzip();
+    sqlx::query_scalar!(r#"select onehold.convert_together($1, $2, $3) as "n!""#, shop_id, &providers, &ids)
+        .fetch_all(pool)
+        .await
 }
 
 pub(super) async fn mark_converted(

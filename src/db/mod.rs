@@ -1,6 +1,7 @@
 //! The database: connecting, named transactions with retry, notifications, migrations, and the
 //! embedded server.
 
+mod batcher;
 mod fault;
 mod migrate;
 mod notify;
@@ -9,6 +10,7 @@ mod sql;
 mod statistics;
 mod transaction;
 
+pub use batcher::{Batcher, Work};
 pub use fault::{Fault, expect_one, is_named, violated_constraint};
 pub use migrate::{MigrateError, check_schema, migrate};
 pub use notify::{Notice, Notices, Notifier};
