@@ -632,7 +632,7 @@ begin
       and not exists (select from onehold.reservations r
                       left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
                       where r.shop_id = p_shop and r.order_id = o.id and r.state = 'held'
-                        and (r.expires_at <= clock_timestamp() + interval '100 ms' or a.lifecycle <> 'ready'));
+                        and (r.expires_at <= clock_timestamp() + interval '100 ms' or a.status <> 'ready'));
     if v_n is null then
         return;
     end if;

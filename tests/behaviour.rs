@@ -51,5 +51,6 @@ mod stock_load;
 mod stock_model;
 mod stock_movements;
 mod stock_races;
+mod together;
 mod transactions;
 mod up;
