@@ -52,3 +52,4 @@ mod stock_movements;
 mod stock_races;
 mod transactions;
 mod up;
+mod waiting;
