@@ -55,3 +55,4 @@ mod stock_races;
 mod together;
 mod transactions;
 mod up;
+mod waiting;

@@ -124,11 +124,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("stock", &["body", "db"]),
     ("reservations", &["db", "stock"]),
     ("payments", &["db", "queue"]),
-    ("orders", &["body", "db", "queue", "reservations", "stock"]),
+    // Who ends an order, by whatever way, hands what it kept to those who wait for it: `allocator::waiting`.
     ("allocator", &["db", "queue", "reservations", "stock"]),
+    ("orders", &["allocator", "body", "db", "queue", "reservations", "stock"]),
     // A payment is judged by where its order stands: one enum for it, `orders::Status`.
-    ("convert", &["db", "orders", "payments", "queue", "reservations"]),
-    ("sweep", &["db", "queue", "reservations", "stock"]),
+    ("convert", &["allocator", "db", "orders", "payments", "queue", "reservations"]),
+    ("sweep", &["allocator", "db", "queue", "reservations", "stock"]),
     ("ops", &["db", "queue"]),
     ("web", &["allocator", "body", "config", "db", "ops", "orders", "payments", "queue", "shops", "stock"]),
     // It measures what they do without the jobs around it.

@@ -43,6 +43,7 @@ async fn reserve(combiner: &Combiner, job: ReserveOrder) -> Result<(), JobError>
         Outcome::Refused(refusal) => {
             tracing::info!(shop = job.shop, order = %job.order, took_ms, kind = refusal.kind.code(), "refused");
         }
+        Outcome::Waiting => tracing::info!(shop = job.shop, order = %job.order, took_ms, "waits for stock"),
         Outcome::AlreadyDecided => tracing::debug!(order = %job.order, "decided before"),
         Outcome::NoSuchOrder => return Err(JobError::Dead(anyhow!("there is no order {}", job.order))),
     }

@@ -21,7 +21,7 @@ pub struct Order {
     pub reference: Option<String>,
     /// Where it stands.
     pub status: Status,
-    /// Whether it waits for stock to come free. Always false until orders can wait.
+    /// Whether it waits for stock to come free: only ever while it is placed.
     pub waiting: bool,
     /// When it was placed.
     pub placed_at: DateTime<Utc>,

@@ -113,6 +113,7 @@ pub(super) struct Header {
     pub(super) id: Uuid,
     reference: Option<String>,
     status: String,
+    waiting: bool,
     placed_at: DateTime<Utc>,
     hold_expires_at: Option<DateTime<Utc>>,
     refusal: Option<Value>,
@@ -135,7 +136,7 @@ impl Header {
                 currency: self.currency,
             },
             reference: self.reference,
-            waiting: false,
+            waiting: self.waiting,
             placed_at: self.placed_at,
             hold_expires_at: self.hold_expires_at,
             lines: Vec::new(),
@@ -149,7 +150,8 @@ impl Header {
 pub(super) async fn headers(pool: &PgPool, shop_id: i32, ids: &[Uuid]) -> Result<Vec<Header>, sqlx::Error> {
     sqlx::query_as!(
         Header,
-        r#"select o.id, o.reference, o.status, o.placed_at, h.deadline as "hold_expires_at?", o.refusal,
+        r#"select o.id, o.reference, o.status, o.status = 'placed' and o.waiting_until is not null as "waiting!",
+                  o.placed_at, h.deadline as "hold_expires_at?", o.refusal,
                   o.payment_state, o.amount, o.currency, o.buyer,
                   coalesce(o.body->'metadata', '{}') as "metadata!"
            from onehold.orders o
