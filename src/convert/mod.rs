@@ -5,6 +5,9 @@
 
 mod pay;
 mod sql;
+mod together;
+
+pub use together::Converter;
 
 use sqlx::PgConnection;
 

@@ -135,6 +135,16 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                                 group by shop_id, sku, location) d using (shop_id, sku, location)",
     },
     Invariant {
+        says: "what is held is what was rolled up and what is not yet",
+        counted_by: "select count(*), count(*) filter (where coalesce(r.sum, 0)
+                             is distinct from coalesce(l.held, 0) + coalesce(d.sum, 0))
+                     from (select shop_id, sku, location, sum(quantity) as sum from onehold.reservations
+                           where state = 'held' and sku is not null group by shop_id, sku, location) r
+                     full join onehold.stock_levels l using (shop_id, sku, location)
+                     full join (select shop_id, sku, location, sum(held) as sum from onehold.stock_deltas
+                                group by shop_id, sku, location) d using (shop_id, sku, location)",
+    },
+    Invariant {
         says: "no pool has more unit rows than its bound",
         counted_by: "select count(*), count(*) filter (where p.units > s.pool_bound)
                      from (select shop_id, count(*) as units from onehold.pool_units
