@@ -34,6 +34,7 @@ create table onehold.outbound_events (
         ('order.reserved', 'order.refused', 'order.converted', 'order.expired', 'order.cancelled', 'order.released',
          'order.refund_due', 'stock.low'))
 );
+create index outbound_events_by_time on onehold.outbound_events (shop_id, at, id);
 
 -- What is to be delivered where. `due_at` is both the retry's time and the lease: who takes one sets it to the lease's end.
 create table onehold.deliveries (
@@ -97,6 +98,12 @@ create trigger decisions_are_told_outside after insert on onehold.order_events
     referencing new table as fresh
     for each statement execute function onehold.tell_outside();
 
+-- RFC 3339 in UTC, whatever the session's time zone.
+create function onehold.utc(at timestamptz) returns text
+language sql stable as $$
+    select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+
 -- Takes up to p_most due deliveries of an endpoint for p_lease, each the first that is pending of its order; those
 -- that stand behind another are put off until it is due, and woken when it ends. Two statements: the second sees
 -- what ended before the first had its locks.
@@ -137,7 +144,7 @@ begin
     )
     select m.event_id, m.lease, m.attempts, v.type, jsonb_build_object(
         'type', v.type,
-        'timestamp', to_char(v.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'timestamp', onehold.utc(v.at),
         'data', coalesce(v.data, jsonb_build_object(
             'order_id', v.order_id, 'reference', o.reference, 'metadata', coalesce(o.body -> 'metadata', '{}'),
             'actor', h.actor,
@@ -147,7 +154,7 @@ begin
                     select coalesce(jsonb_agg(r.value - 'reason' order by r.ordinality), '[]')
                     from jsonb_array_elements(h.detail -> 'reservations') with ordinality r))
                 else h.detail end)
-            || case when v.type = 'order.reserved' then jsonb_build_object('hold_expires_at', h.detail -> 'deadline')
+            || case when v.type = 'order.reserved' then jsonb_build_object('hold_expires_at', onehold.utc((h.detail ->> 'deadline')::timestamptz))
                     else '{}' end))::text
     from moved m
     join onehold.outbound_events v on v.shop_id = p_shop and v.id = m.event_id
@@ -178,37 +185,30 @@ begin
     insert into onehold.delivery_attempts (shop_id, endpoint_id, event_id, status, error, took_ms)
     values (p_shop, p_endpoint, p_event, p_status, p_error, p_took_ms);
     if v_found and p_state <> 'pending' then
-        -- What stands behind it may go.
+        -- What stands behind it may go. Also where it is due already: somebody may be putting it off behind this one
+        -- at this moment, and then this waits for him and wakes it afterwards.
         update onehold.deliveries set due_at = clock_timestamp()
         where shop_id = p_shop and endpoint_id = p_endpoint and order_id = v_order and state = 'pending'
-          and lease is null and due_at > clock_timestamp();
+          and lease is null;
     end if;
     return v_found;
 end
 $$;
 
--- Delivers again, from the first attempt: one event, or the decisions from p_since until before p_until, told before or
--- not, at most p_most of them, oldest first. What is pending already is left as it is. Gives how many, and when the
--- last of them was decided.
+-- Delivers again, from the first attempt: one event, or those of decisions from p_since (after the event p_after, where
+-- a batch went before) until before p_until, at most p_most of them, oldest first. What is pending already is left as it
+-- is. Gives how many it met, and the last of them.
 create function onehold.replay_deliveries(
-    p_shop int, p_endpoint uuid, p_event uuid, p_since timestamptz, p_until timestamptz, p_most int,
-    out replayed bigint, out last_at timestamptz
+    p_shop int, p_endpoint uuid, p_event uuid, p_since timestamptz, p_after uuid, p_until timestamptz, p_most int,
+    out replayed bigint, out last_at timestamptz, out last_id uuid
 )
 language plpgsql as $$
 begin
-    if p_event is null then
-        -- Decisions from before there was an endpoint.
-        insert into onehold.outbound_events (shop_id, type, order_id, history_id, at)
-        select h.shop_id, 'order.' || h.kind, h.order_id, h.id, h.at from onehold.order_events h
-        where h.shop_id = p_shop and h.at >= p_since and h.at < p_until
-          and h.kind in ('reserved', 'refused', 'converted', 'expired', 'cancelled', 'released', 'refund_due')
-        order by h.at, h.id limit p_most
-        on conflict do nothing;
-    end if;
     with picked as (
         select v.id, v.order_id, v.history_id, v.at from onehold.outbound_events v
-        where v.shop_id = p_shop and (v.id = p_event or (p_event is null and v.at >= p_since and v.at < p_until))
-        order by v.at, v.history_id limit p_most
+        where v.shop_id = p_shop
+          and (v.id = p_event or (p_event is null and (v.at, v.id) > (p_since, p_after) and v.at < p_until))
+        order by v.at, v.id limit p_most
     ), put as (
         insert into onehold.deliveries as d (shop_id, endpoint_id, event_id, order_id, position)
         select p_shop, p_endpoint, id, order_id, coalesce(history_id, 0) from picked
@@ -216,7 +216,7 @@ begin
             set state = 'pending', attempts = 0, due_at = clock_timestamp(), lease = null, ended_at = null
             where d.state <> 'pending'
     )
-    select count(*), max(at) into replayed, last_at from picked;
+    select count(*), max(at), (array_agg(id order by at desc, id desc))[1] into replayed, last_at, last_id from picked;
 end
 $$;
 

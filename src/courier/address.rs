@@ -11,7 +11,7 @@ pub(super) struct PublicOnly;
 impl Resolve for PublicOnly {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found = look_up(name.as_str()).await?;
             // One that leads inside spoils the name: which of them is tried first is not ours to say.
             if found.iter().any(|address| !is_public(address.ip())) {
                 return Err(INSIDE.into());
@@ -21,8 +21,14 @@ impl Resolve for PublicOnly {
     }
 }
 
+/// The addresses of a host: a name, or an address as it stands in a URL.
+pub(super) async fn look_up(host: &str) -> std::io::Result<Vec<SocketAddr>> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(tokio::net::lookup_host((host, 0)).await?.collect())
+}
+
 /// What is said of an address that is refused.
-pub(super) const INSIDE: &str = "it leads to a private, loopback or link-local address";
+pub(super) const INSIDE: &str = "leads to a private, loopback or link-local address";
 
 /// Whether the internet at large reaches the address.
 pub(super) fn is_public(address: IpAddr) -> bool {
@@ -71,10 +77,34 @@ mod tests {
     #[test]
     fn what_leads_inside_is_not_public() {
         for inside in [
-            "127.0.0.1", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "0.0.0.0",
-            "100.64.0.1", "192.0.0.8", "198.18.0.1", "224.0.0.1", "255.255.255.255", "192.0.2.1", "::", "::1",
-            "fe80::1", "fc00::1", "fd12::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1",
-            "64:ff9b:1::1", "2002:7f00:1::", "2001::1", "2001:db8::1", "fec0::1", "::127.0.0.1",
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "100.64.0.1",
+            "192.0.0.8",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.2.1",
+            "::",
+            "::1",
+            "fe80::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "2001::1",
+            "2001:db8::1",
+            "fec0::1",
+            "::127.0.0.1",
         ] {
             assert!(!is_public(inside.parse().unwrap()), "{inside}");
         }

@@ -9,7 +9,8 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url, header};
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
 
-use super::address::{INSIDE, PublicOnly, is_public};
+pub(super) use super::address::INSIDE;
+use super::address::{PublicOnly, is_public};
 use super::schedule;
 
 /// How long an attempt may take, from the look-up of the name to the answer's end.
@@ -89,15 +90,15 @@ pub(super) struct To<'a> {
     pub(super) allow_private: bool,
 }
 
-/// The URL, where it can be used: http or https, without a password in it, and not an address inside unless that is
-/// allowed. Names are judged when they are looked up.
+/// The URL, where it can be used: https, without a password in it, and not an address inside, unless that is allowed,
+/// and http with it. Names are judged when they are looked up. Otherwise why not, as the end of a sentence about it.
 pub(super) fn usable(text: &str, allow_private: bool) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| error.to_string())?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err("it must begin with https:// or http://".to_owned());
+    let url = Url::parse(text).map_err(|error| format!("is not a URL: {error}"))?;
+    if url.scheme() != "https" && !(allow_private && url.scheme() == "http") {
+        return Err("must begin with https:// (http:// is for endpoints that may be private)".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("it must not contain a user or password".to_owned());
+        return Err("must not contain a user or password".to_owned());
     }
     // An address is never looked up, so it is judged here.
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');

@@ -1,10 +1,11 @@
 //! Statements on endpoints, their deliveries and attempts.
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::endpoints::{Delivery, Endpoint, Replayed, Window};
+use super::endpoints::{Delivery, Endpoint};
 
 /// An endpoint at which something is due.
 pub(super) struct Due {
@@ -178,7 +179,7 @@ pub(super) async fn deliveries(
 ) -> Result<Vec<Delivery>, sqlx::Error> {
     sqlx::query_as!(
         Delivery,
-        r#"select v.id as event, v.type as kind, d.order_id as order, v.at, d.state, d.ended_at,
+        r#"select v.id as event, v.type as kind, d.order_id as "order", v.at, d.state, d.ended_at,
                   case when d.state = 'pending' then d.due_at end as next_attempt_at,
                   coalesce((select jsonb_agg(jsonb_build_object(
                       'at', a.at, 'status', a.status, 'error', a.error, 'took_ms', a.took_ms) order by a.id)
@@ -200,22 +201,44 @@ pub(super) async fn deliveries(
     .await
 }
 
+/// Delivers one event again. Gives 1, or 0 where the shop has no such event.
+pub(super) async fn replay_one(pool: &PgPool, shop_id: i32, endpoint: Uuid, event: Uuid) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select replayed as "replayed!" from onehold.replay_deliveries($1, $2, $3, null, null, null, 1)"#,
+        shop_id,
+        endpoint,
+        event
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// A batch of a replay: how many events, and the last of them.
+pub(super) struct Batch {
+    pub(super) replayed: i64,
+    pub(super) last_at: Option<DateTime<Utc>>,
+    pub(super) last_id: Option<Uuid>,
+}
+
+/// Delivers again what was decided from `since`, after the event `after`, until before `until`.
 pub(super) async fn replay(
     pool: &PgPool,
     shop_id: i32,
     endpoint: Uuid,
-    event: Option<Uuid>,
-    window: Window,
+    since: DateTime<Utc>,
+    after: Uuid,
+    until: DateTime<Utc>,
     most: i32,
-) -> Result<Replayed, sqlx::Error> {
+) -> Result<Batch, sqlx::Error> {
     sqlx::query_as!(
-        Replayed,
-        r#"select replayed as "replayed!", last_at from onehold.replay_deliveries($1, $2, $3, $4, $5, $6)"#,
+        Batch,
+        r#"select replayed as "replayed!", last_at, last_id
+           from onehold.replay_deliveries($1, $2, null, $3, $4, $5, $6)"#,
         shop_id,
         endpoint,
-        event,
-        window.since,
-        window.until,
+        since,
+        after,
+        until,
         most
     )
     .fetch_one(pool)
