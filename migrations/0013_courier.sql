@@ -286,7 +286,7 @@ begin
 end
 $$;
 
--- As before (0008), and tells where nothing more can be put out and little is left.
+-- As before (0008), and tells where little is left.
 create or replace function onehold.refill_if_needed(p_shop int, p_sku text, p_location text) returns bigint
 language plpgsql as $$
 declare
@@ -297,9 +297,7 @@ begin
     if onehold.needs_refill(p_shop, p_sku, p_location) then
         v_put := onehold.refill_locked(p_shop, p_sku, p_location);
     end if;
-    if v_put = 0 then
-        perform onehold.tell_if_low(p_shop, p_sku, p_location);
-    end if;
+    perform onehold.tell_if_low(p_shop, p_sku, p_location);
     return v_put;
 end
 $$;

@@ -3,6 +3,7 @@
 mod http;
 mod importer;
 mod queue_support;
+mod receiver;
 mod scene;
 mod served;
 mod stock_stage;
@@ -16,6 +17,9 @@ mod bench;
 mod codes;
 mod combiner;
 mod convert;
+mod courier;
+mod courier_crash;
+mod courier_endpoints;
 mod endings;
 mod fleet;
 mod guards;

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LEASE: Duration = Duration::from_secs(45);
 /// How many endpoints are served at once, each by itself; those beyond wait for the next look, in random order.
 const MOST_ENDPOINTS: usize = 256;
+/// How many endpoints one look gives: more than are served at once, as some of them are being served already.
+const MOST_DUE: i64 = 1_024;
 /// How many deliveries an endpoint gets at once, each of another order.
 const AT_ONCE: i32 = 16;
 /// How many pending deliveries of a disabled endpoint are given up in one statement.
@@ -36,13 +38,17 @@ const GIVE_UP: i64 = 1_000;
 /// An endpoint: its shop and its id.
 type Key = (i32, Uuid);
 
-/// Delivers until `shutdown`; then takes nothing more, and gives what is on its way until `grace` is over. What is cut
+/// Starts a courier, which delivers until `shutdown`; then takes nothing more, and gives what is on its way until `grace` is over. What is cut
 /// off then is sent again by another courier when its lease has run out.
 ///
 /// # Errors
 /// A way out that cannot be made (no TLS roots). Nothing else: a database that is away costs time.
-pub async fn run(db: Db, shutdown: CancellationToken, grace: Duration) -> anyhow::Result<()> {
+pub fn start(db: Db, shutdown: CancellationToken, grace: Duration) -> anyhow::Result<JoinHandle<()>> {
     let sender = Sender::new()?;
+    Ok(tokio::spawn(run(db, sender, shutdown, grace)))
+}
+
+async fn run(db: Db, sender: Sender, shutdown: CancellationToken, grace: Duration) {
     let mut serving: JoinSet<Key> = JoinSet::new();
     let mut served: HashSet<Key> = HashSet::new();
     let mut looks = tokio::time::interval(LOOK_EVERY);
@@ -60,7 +66,7 @@ pub async fn run(db: Db, shutdown: CancellationToken, grace: Duration) -> anyhow
                     }
                 }
             }
-            _ = looks.tick() => match sql::due(db.pool(), i64::try_from(MOST_ENDPOINTS)?).await {
+            _ = looks.tick() => match sql::due(db.pool(), MOST_DUE).await {
                 Ok(due) => {
                     for endpoint in due {
                         let key = (endpoint.shop_id, endpoint.id);
@@ -81,7 +87,6 @@ pub async fn run(db: Db, shutdown: CancellationToken, grace: Duration) -> anyhow
     if tokio::time::timeout(grace, ending).await.is_err() {
         tracing::warn!("some deliveries were cut off; they are sent again");
     }
-    Ok(())
 }
 
 /// Delivers what is due at one endpoint, until nothing is.
