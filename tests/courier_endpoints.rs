@@ -164,7 +164,7 @@ async fn the_command_line_shows_a_secret_once() {
     let (_, listed) = run(words("list")).await;
     assert!(listed.contains("disabled"), "{listed}");
     assert!(!run(words(&format!("disable {}", uuid_of_nothing()))).await.0);
-    assert!(!run(words(&format!("list --shop none"))).await.0);
+    assert!(!run(words("list --shop none")).await.0);
 }
 
 #[tokio::test]
