@@ -138,3 +138,28 @@ async fn asked_to_end_it_finishes_what_is_on_its_way_and_takes_nothing_more() {
     assert_eq!(deliveries(&scene, endpoint, "delivered").await.len(), 1, "it was written down");
     assert_eq!(kinds(&mut receiver), ["order.reserved"]);
 }
+
+#[tokio::test]
+async fn a_courier_that_was_taken_for_lost_writes_over_nothing() {
+    let receiver = Receiver::start(|_| ok()).await;
+    let (scene, endpoint) = two_to_tell(&receiver).await;
+    let take = "select lease from onehold.take_deliveries(1, $1, 10, interval '45 seconds')";
+    let taken = async || -> Vec<sqlx::types::Uuid> {
+        sqlx::query_scalar(take).bind(endpoint).fetch_all(scene.db.pool()).await.unwrap()
+    };
+    let end = async |lease: sqlx::types::Uuid, state: &str| -> bool {
+        let ending = "select onehold.end_attempt(1, $1, event_id, $2, $3, interval '1 hour', 500, 'no', 1)
+                      from onehold.deliveries order by position limit 1";
+        sqlx::query_scalar(ending).bind(endpoint).bind(lease).bind(state).fetch_one(scene.db.pool()).await.unwrap()
+    };
+    let lost = taken().await;
+    assert_eq!(lost.len(), 1, "of an order one is on its way");
+    assert!(taken().await.is_empty(), "and only once");
+    pause_is_over(&scene).await;
+    let again = taken().await;
+    assert!(!end(lost[0], "given_up").await);
+    assert!(end(again[0], "delivered").await);
+    assert!(!end(lost[0], "pending").await);
+    assert_eq!(deliveries(&scene, endpoint, "delivered").await[0].attempts.as_array().unwrap().len(), 3);
+    assert_eq!(taken().await.len(), 1, "the next is woken");
+}

@@ -134,7 +134,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("web", &["allocator", "body", "config", "courier", "db", "ops", "orders", "payments", "queue", "shops", "stock"]),
     // It measures what they do without the jobs around it.
     ("bench", &["allocator", "convert", "db", "orders", "queue", "shops", "stock", "sweep"]),
-    ("demo", &["db", "ops", "queue"]),
+    ("demo", &["courier", "db", "ops", "queue"]),
 ];
 
 #[test]
