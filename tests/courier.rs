@@ -295,5 +295,10 @@ async fn stock_low_is_told_once_until_stock_comes_in() {
     until_there_are(&scene, endpoint, "delivered", 1).await;
     scene.run(&post("c", 9)).await;
     scene.run(&post("d", -10)).await;
-    assert_eq!(scene.number(low).await, 1, "it was well, and is low again");
+    let asking = |db: onehold::db::Db, _| async move {
+        sqlx::query_scalar::<_, bool>("select onehold.tell_if_low(1, 'PSU', 'BER')").fetch_one(db.pool()).await.unwrap()
+    };
+    let told = scene.at_once((0..8).collect(), asking).await;
+    assert_eq!(told.iter().filter(|told| **told).count(), 1, "it was well, and is low again, which one of them tells");
+    until_there_are(&scene, endpoint, "delivered", 2).await;
 }

@@ -1,10 +1,13 @@
 //! A worker that is killed with kill -9 at each step of a delivery loses nothing; one that is asked to end finishes
 //! what is on its way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sqlx::{Connection as _, PgConnection};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::courier::{deliveries, endpoint, pause_is_over};
 use crate::receiver::{Receiver, Reply, ok};
@@ -117,26 +120,34 @@ async fn killed_after_the_receiver_took_it_and_before_that_was_written_down() {
     assert_eq!(again.iter().map(|r| r.kind()).collect::<Vec<_>>(), ["order.reserved", "order.cancelled"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn asked_to_end_it_finishes_what_is_on_its_way_and_takes_nothing_more() {
-    let (go, gone) = std::sync::mpsc::channel::<()>();
-    let gone = std::sync::Mutex::new(gone);
-    let mut receiver = Receiver::start(|_| Reply::Hang).await;
+    let (shutdown, go) = (CancellationToken::new(), Arc::new(Notify::new()));
+    let answers = go.clone();
+    let mut receiver = Receiver::start(move |_| Reply::When(answers.clone())).await;
     let (scene, endpoint) = two_to_tell(&receiver).await;
-    // Answers when it is told to.
-    let (told, mut arrived) = tokio::sync::mpsc::unbounded_channel();
-    receiver.now(move |received| {
-        told.send(received.kind()).unwrap();
-        tokio::task::block_in_place(|| gone.lock().unwrap().recv_timeout(Duration::from_secs(10)).unwrap());
-        ok()
-    });
-    let mut ending = worker(&scene);
-    assert_eq!(arrived.recv().await.unwrap(), "order.reserved");
-    ending.signal(Signal::SIGTERM);
-    go.send(()).unwrap();
-    assert!(ending.wait(LIMIT).await.success());
+    let mut courier = onehold::courier::start(scene.db.clone(), shutdown.clone(), LIMIT).unwrap();
+    assert_eq!(receiver.next().await.kind(), "order.reserved");
+    shutdown.cancel();
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut courier).await.is_err(), "it waits for the answer");
+    go.notify_one();
+    tokio::time::timeout(LIMIT, courier).await.unwrap().unwrap();
     assert_eq!(deliveries(&scene, endpoint, "delivered").await.len(), 1, "it was written down");
-    assert_eq!(kinds(&mut receiver), ["order.reserved"]);
+    assert_eq!(kinds(&mut receiver), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_worker_process_that_is_asked_to_end_has_written_down_what_was_on_its_way() {
+    let go = Arc::new(Notify::new());
+    let answers = go.clone();
+    let mut receiver = Receiver::start(move |_| Reply::When(answers.clone())).await;
+    let (scene, endpoint) = two_to_tell(&receiver).await;
+    let mut ending = worker(&scene);
+    assert_eq!(receiver.next().await.kind(), "order.reserved");
+    ending.signal(Signal::SIGTERM);
+    go.notify_one();
+    assert!(ending.wait(LIMIT).await.success());
+    assert_eq!(deliveries(&scene, endpoint, "delivered").await.len(), 1);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use standardwebhooks::Webhook;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -49,6 +50,8 @@ pub(crate) enum Reply {
     TenMegabytes,
     /// Nothing, ever.
     Hang,
+    /// 200, when this says so.
+    When(Arc<Notify>),
     /// The connection is closed without an answer.
     Close,
 }
@@ -134,6 +137,10 @@ async fn answer(
         Reply::Hang => {
             // Until the other side has enough of it.
             let _ = stream.read(&mut [0; 1]).await;
+        }
+        Reply::When(so) => {
+            so.notified().await;
+            let _ = stream.write_all(b"HTTP/1.1 200 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
         }
         Reply::Close => {}
     }
