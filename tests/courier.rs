@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sqlx::types::Uuid;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::courier_crash::{in_the_way, until_someone_waits_in};
 use crate::receiver::{Received, Receiver, Reply, ok};
 use crate::scene::{SHOP, Scene, one_machine};
 use crate::support::eventually;
@@ -295,10 +296,14 @@ async fn stock_low_is_told_once_until_stock_comes_in() {
     until_there_are(&scene, endpoint, "delivered", 1).await;
     scene.run(&post("c", 9)).await;
     scene.run(&post("d", -10)).await;
-    let asking = |db: onehold::db::Db, _| async move {
+    // Two notice at once: one tells, and the other waits for it to commit and tells nothing.
+    let mut first = in_the_way(&scene, "select onehold.tell_if_low(1, 'PSU', 'BER')").await;
+    let db = scene.db.clone();
+    let second = tokio::spawn(async move {
         sqlx::query_scalar::<_, bool>("select onehold.tell_if_low(1, 'PSU', 'BER')").fetch_one(db.pool()).await.unwrap()
-    };
-    let told = scene.at_once((0..8).collect(), asking).await;
-    assert_eq!(told.iter().filter(|told| **told).count(), 1, "it was well, and is low again, which one of them tells");
+    });
+    until_someone_waits_in(&scene, "tell_if_low").await;
+    sqlx::raw_sql("commit").execute(&mut first).await.unwrap();
+    assert!(!second.await.unwrap());
     until_there_are(&scene, endpoint, "delivered", 2).await;
 }

@@ -34,15 +34,15 @@ async fn and_its_session(scene: &Scene) {
 }
 
 /// A transaction of its own that stands in somebody's way until it is dropped.
-async fn in_the_way(scene: &Scene, of: &str) -> PgConnection {
+pub(crate) async fn in_the_way(scene: &Scene, of: &str) -> PgConnection {
     let mut conn = PgConnection::connect(&scene.test.url).await.unwrap();
     let statements = format!("begin; {of}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(statements)).execute(&mut conn).await.unwrap();
     conn
 }
 
-/// Waits until a courier waits for a lock in a statement that says `what`.
-async fn until_someone_waits_in(scene: &Scene, what: &str) {
+/// Waits until somebody waits for a lock in a statement that says `what`.
+pub(crate) async fn until_someone_waits_in(scene: &Scene, what: &str) {
     let query = format!(
         "select count(*) from pg_stat_activity
          where datname = current_database() and wait_event_type = 'Lock' and query like '%{what}%'"
