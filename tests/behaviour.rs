@@ -39,6 +39,7 @@ mod payments_signing;
 mod payments_webhooks;
 mod plans;
 mod queue_catalogue;
+mod queue_crash;
 mod queue_failures;
 mod queue_fetch;
 mod queue_recovery;

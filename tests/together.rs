@@ -4,6 +4,9 @@
 use onehold::convert::{Applied, Converter};
 use onehold::db::{Batcher, Db};
 use onehold::orders::{self, Placed, Placing, Reading, Status};
+use onehold::payments::event::PaymentEvent;
+use onehold::payments::inbox::{Inbox, Received};
+use onehold::payments::{Effect, Provider};
 use serde_json::{Value, json};
 use sqlx::types::Uuid;
 
@@ -168,6 +171,46 @@ async fn payments_that_come_at_once_share_commits_and_each_gets_its_own_answer()
     }
     assert_eq!(scene.number("select count(*) from onehold.stock_movements where kind = 'sale'").await, 30);
     scene.verify().await;
+}
+
+/// Each is kept once and has one job, also where it comes twice in one batch, and where it names its payment only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn events_that_come_at_once_are_kept_once_each_with_one_job() {
+    let scene = with_units(1).await;
+    let inbox = Inbox::start(&scene.db);
+    let event = |n: usize, kind: &str, order_ref: Option<&str>, effect| PaymentEvent {
+        event_id: format!("evt-{n}"),
+        kind: kind.to_owned(),
+        effect,
+        order_ref: order_ref.map(str::to_owned),
+        payment_id: Some(format!("pay-{n}")),
+        amount: (n % 2 == 0).then_some(100),
+        currency: Some("EUR".to_owned()),
+    };
+    let mut events = Vec::new();
+    for n in 0..30 {
+        let one = event(n, "payment.succeeded", Some("R-1"), Effect::Succeeded);
+        events.extend([one.clone(), one]);
+    }
+    events.push(event(30, "payment.created", Some("R-1"), Effect::None));
+    events.push(event(31, "payment.refunded", None, Effect::Refunded));
+    let received = scene
+        .at_once(events, |_, event| {
+            let inbox = inbox.clone();
+            async move { inbox.receive(SHOP, Provider::Standard, event, b"{}").await.unwrap() }
+        })
+        .await;
+    assert_eq!(received.iter().filter(|r| **r == Received::Stored).count(), 32);
+    assert_eq!(received.iter().filter(|r| **r == Received::Duplicate).count(), 30);
+    assert_eq!(scene.number("select count(*) from onehold.payment_events").await, 32);
+    assert_eq!(scene.number("select count(*) from onehold.payment_events where state = 'pending'").await, 30);
+    assert_eq!(scene.number("select count(amount) from onehold.payment_events where effect = 'succeeded'").await, 15);
+    let jobs = "select count(*) from onehold.payment_events e
+                join apalis.jobs j on j.job_type = 'convert' and j.status = 'Pending'
+                 and j.idempotency_key = '1:standard:' || e.event_id
+                 and convert_from(j.job, 'UTF8')::jsonb->>'event' = e.event_id
+                where e.state = 'pending'";
+    assert_eq!(scene.number(jobs).await, 30);
 }
 
 /// The quick way leaves to the careful one what it must not decide; each alone and by its name.

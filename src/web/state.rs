@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ShopSecrets;
 use crate::db::{Db, Notices};
 use crate::orders::{Placing, Reading};
+use crate::payments::inbox::Inbox;
 use crate::shops::{Keyring, WebhookSecrets};
 
 /// What every handler can reach. Cheap to clone.
@@ -16,6 +17,7 @@ pub struct AppState {
     pub(crate) notices: Notices,
     pub(crate) placing: Placing,
     pub(crate) reading: Reading,
+    pub(crate) inbox: Inbox,
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) webhook_secrets: Arc<WebhookSecrets>,
     /// Cancelled when the process is to end: whoever waits for something answers at once.
@@ -32,6 +34,7 @@ impl AppState {
         Self {
             placing: Placing::start(&db),
             reading: Reading::start(&db),
+            inbox: Inbox::start(&db),
             db,
             notices,
             keyring: Arc::new(Keyring::new(bootstrap)),
