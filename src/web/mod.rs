@@ -8,6 +8,7 @@ mod headers;
 mod health;
 mod input;
 mod limits;
+mod openapi;
 mod orders;
 mod paging;
 mod problem;
@@ -32,6 +33,7 @@ pub fn app(state: AppState) -> Router {
         .merge(assets::routes())
         .merge(endings::routes())
         .merge(health::routes())
+        .merge(openapi::routes())
         .merge(orders::routes())
         .merge(stock::routes())
         .merge(webhooks::routes())
