@@ -65,7 +65,7 @@ pub(crate) async fn run(command: Import) -> anyhow::Result<ExitCode> {
         (false, false) => None,
     };
     let (reader, length) = open(&file)?;
-    let db = process::connect(&database).await?;
+    let db = process::connect_migrated(&database).await?;
     db::check_schema(&db).await?;
     let shop = shops::find(&db, &what.shop).await?.with_context(|| format!("there is no shop {}", what.shop))?;
     let bar = bar(length);
