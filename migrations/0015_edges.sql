@@ -1,9 +1,9 @@
--- A search that no asset meets looks at every sellable asset of its category, and its refusal at all of them. The exact
+-- Why: a search that no asset meets looks at every sellable asset of its category, and its refusal at all of them. The exact
 -- comparison of attributes (attributes_match, 0001) costs 20 µs an asset, as it is a function that the server cannot
 -- write into the statement: with some hundred thousand assets both reached the statement's time limit. Most conditions
 -- can be said as a JSON path, which is made once for a statement and costs a fiftieth of that.
 --
--- The previous release knows nothing of these functions and goes on as before.
+-- Previous release: knows nothing of these functions and goes on as before.
 
 -- Whether a path says the same as attributes_match: of scalars only, and of order only for numbers, as strings are
 -- ordered by the database's collation, which paths do not know. Long lists of alternatives would nest a path deeply.

@@ -101,14 +101,10 @@ pub(super) async fn list(pool: &PgPool, shop_id: i32, filter: &Filter) -> Result
         r#"select id, (sum(bytes) over (order by id desc) - bytes)::bigint as "bytes_before!"
            from (
                select id, octet_length(body::text) as bytes from onehold.orders
-               where shop_id = $1
-                 and ($2::text is null or reference = $2)
-                 and ($3::text is null or status = $3)
-                 and ($4::uuid is null or id < $4)
-               order by id desc
-               limit $5
-           ) page
-           order by id desc"#,
+               where shop_id = $1 and ($2::text is null or reference = $2)
+                 and ($3::text is null or status = $3) and ($4::uuid is null or id < $4)
+               order by id desc limit $5
+           ) page order by id desc"#,
         shop_id,
         filter.reference,
         filter.status.map(Status::code),
