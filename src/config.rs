@@ -62,6 +62,14 @@ pub struct OwnServer {
     /// Where its data stands, kept between runs
     #[arg(long, env = "ONEHOLD_DATA_DIR", default_value = ".onehold", value_name = "DIR")]
     pub data_dir: PathBuf,
+    /// Its programs
+    #[command(flatten)]
+    pub programs: ServerPrograms,
+}
+
+/// What runs a PostgreSQL server of this installation, or a throwaway one.
+#[derive(Args, Clone, Debug)]
+pub struct ServerPrograms {
     /// Where PostgreSQL's server programs are (initdb, postgres), if not where they usually are
     #[arg(long, env = "ONEHOLD_PG_BIN", value_name = "DIR")]
     pub pg_bin: Option<PathBuf>,

@@ -355,3 +355,28 @@ async fn the_pickier_line_of_a_cart_chooses_first() {
     assert_eq!(scene.reserve(id).await, Outcome::Reserved);
     assert_eq!(scene.assets(id, "held").await, ["m-02", "m-01"]);
 }
+
+#[tokio::test]
+async fn a_question_counts_what_its_own_lines_would_take() {
+    let scene = Scene::with_machines(0).await;
+    scene
+        .run(
+            "insert into onehold.assets (shop_id, key, category, location, rank, attributes) values
+                 (1, 'a', 'box', 'BER', 1, '{\"gpu\": true}'), (1, 'b', 'box', 'BER', 2, '{}')",
+        )
+        .await;
+    // The picky line has the first turn, wherever it stands, so that both can be filled.
+    let picky = json!({"asset": {"category": "box", "attributes": {"gpu": {"eq": true}}}, "quantity": 1});
+    let any = json!({"asset": {"category": "box"}, "quantity": 1});
+    let ask = async |lines: serde_json::Value| {
+        let answer = allocator::availability(&scene.db, SHOP, &lines, 0).await.unwrap();
+        let of = |line: &serde_json::Value| line["available"].as_i64().unwrap();
+        answer["lines"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(ask(json!([any, picky])).await, [1, 1]);
+    assert_eq!(ask(json!([any, any, any])).await, [2, 1, 0]);
+    assert_eq!(ask(json!([picky, picky])).await, [1, 0]);
+    // What cannot be filled takes nothing.
+    let three = json!({"asset": {"category": "box"}, "quantity": 3});
+    assert_eq!(ask(json!([three, any])).await, [2, 2]);
+}

@@ -218,3 +218,15 @@ async fn two_puts_of_one_new_key_at_once_make_one_asset() {
     assert_eq!(answers.iter().filter(|created| **created).count(), 1);
     assert_eq!(scene.number("select count(*) from onehold.assets").await, 1);
 }
+
+#[tokio::test]
+async fn a_lapsed_hold_does_not_keep_an_asset_from_being_deleted() {
+    let scene = Scene::with_machines(1).await;
+    let order = scene.reserved("held").await;
+    let delete = async || onehold::allocator::waiting::delete_asset(&scene.db, SHOP, "m-01", "api:k").await.unwrap();
+    assert_eq!(delete().await, Deleted::InUse(order));
+    scene.lapse(order).await;
+    assert_eq!(delete().await, Deleted::Done);
+    assert_eq!(scene.history(order).await, ["placed", "reserved", "expired"]);
+    scene.verify().await;
+}

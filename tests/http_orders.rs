@@ -289,3 +289,41 @@ async fn what_is_no_order_is_not_found() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_page_of_large_orders_ends_early_and_goes_on_behind_its_cursor() {
+    let web = Web::start().await;
+    let id = web.placed("small").await;
+    // Written past the API, which takes a megabyte and no more.
+    web.run(
+        "insert into onehold.orders (shop_id, idempotency_key, body)
+         select 1, 'large-' || n, jsonb_build_object('metadata', jsonb_build_object('a', repeat('x', 3 << 20))) from generate_series(1, 7) n",
+    )
+    .await;
+    let (mut seen, mut pages, mut path) = (Vec::new(), 0, "/v1/orders?limit=200".to_owned());
+    loop {
+        let page = send(web.get(&path)).await.body;
+        let ids = page["data"].as_array().unwrap().iter().map(|order| order["id"].as_str().unwrap().to_owned());
+        seen.extend(ids);
+        pages += 1;
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        path = format!("/v1/orders?limit=200&cursor={cursor}");
+    }
+    assert_eq!((seen.len(), pages), (8, 3));
+    assert!(seen.is_sorted_by(|a, b| a > b) && seen.contains(&id));
+}
+
+#[tokio::test]
+async fn a_key_that_an_open_transaction_holds_is_told_as_that() {
+    let web = Web::start().await;
+    let mut conn = web.db.pool().acquire().await.unwrap();
+    sqlx::raw_sql("begin; select onehold.place_order('main', 'k', '{\"lines\": [{\"sku\": \"a\"}]}')")
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    let answer = send(web.order("k", &one_machine())).await;
+    assert_eq!(answer.code(), (503, "unavailable"));
+    let detail = answer.body["detail"].as_str().unwrap();
+    assert!(detail.contains("still open") && detail.contains("idempotency key"), "{detail}");
+    sqlx::raw_sql("rollback").execute(&mut *conn).await.unwrap();
+}

@@ -182,3 +182,26 @@ async fn a_shortfall_is_cleared_by_an_import_that_brings_what_was_lacking() {
     assert_eq!(scene.number("select count(*) from onehold.pool_units").await, 1);
     scene.verify().await;
 }
+
+#[tokio::test]
+async fn it_says_how_many_rows_were_new_and_how_many_known() {
+    let scene = Scene::with_machines(0).await;
+    let rows = "sku,location,delta,reference\nPSU,BER,1,R-1\nPSU,BER,1,R-2\n";
+    let said = |output: &std::process::Output| text(&output.stdout);
+    let first = said(&csv(&scene, rows).await);
+    assert_eq!(first, "imported 2 rows: 2 new, 0 described anew, 0 known already\n");
+    let again = said(&csv(&scene, &format!("{rows}PSU,BER,1,R-3\n")).await);
+    assert_eq!(again, "imported 3 rows: 1 new, 0 described anew, 2 known already\n");
+}
+
+#[tokio::test]
+async fn what_is_packed_or_separated_otherwise_is_told_as_that() {
+    let scene = Scene::with_machines(0).await;
+    let semicolons = csv(&scene, "sku;location;delta;reference\nPSU;BER;1;R-1\n").await;
+    assert!(refused(&semicolons)[0].1.contains("semicolons"), "{semicolons:?}");
+    let room = tempfile::tempdir().unwrap();
+    let packed = room.path().join("rows.csv");
+    std::fs::write(&packed, b"\x1f\x8b\x08\x00rest").unwrap();
+    let output = import(&scene, &[packed.to_str().unwrap()], b"").await;
+    assert!(!output.status.success() && text(&output.stderr).contains("gzip"), "{output:?}");
+}

@@ -290,6 +290,33 @@ async fn an_event_of_an_unknown_type_is_kept_without_a_job() {
 }
 
 #[tokio::test]
+async fn what_nobody_reads_of_an_event_may_be_anything() {
+    let (db, served) = served().await;
+    let deep = format!("{}{}", "[".repeat(300), "]".repeat(300));
+    let unreadable = format!(r#"{{"\ud800": "\udfff", "n": [1e400], "deep": {deep}}}"#);
+    let unknown = format!(r#"{{"id": "evt_1", "type": "a\ud800", "data": {{"object": {unreadable}}}}}"#);
+    accepted(stripe(&served, "main", STRIPE_SECRETS[0], unknown.as_bytes())).await;
+    let unknown = format!(r#"{{"type": "\u0000{}", "data": {unreadable}}}"#, "x".repeat(300));
+    accepted(standard(&served, "main", STANDARD_SECRETS[0], "msg_1", &unknown)).await;
+    assert_eq!(kept(&db).await, (2, 0));
+    let whole = stripe_event("evt_2").replacen('{', &format!("{{\"rest\": {unreadable},"), 1);
+    accepted(stripe(&served, "main", STRIPE_SECRETS[0], whole.as_bytes())).await;
+    assert_eq!(kept(&db).await, (3, 1));
+    let asked = "select payload from onehold.payment_events where event_id = 'msg_1'";
+    let body: Vec<u8> = sqlx::query_scalar(asked).fetch_one(db.pool()).await.unwrap();
+    assert_eq!(body, unknown.as_bytes(), "kept as it came");
+    // What is no text names no order, and the money is not refused for it.
+    let body = json!({"id": "evt_3", "type": "payment_intent.succeeded", "data": {"object": {"id": "pi_1",
+        "amount_received": 5, "currency": "eur", "metadata": {"onehold_order": 1001}}}})
+    .to_string();
+    accepted(stripe(&served, "main", STRIPE_SECRETS[0], body.as_bytes())).await;
+    assert_eq!(kept(&db).await, (4, 1));
+    let asked = "select outcome from onehold.payment_events where event_id = 'evt_3'";
+    let outcome: String = sqlx::query_scalar(asked).fetch_one(db.pool()).await.unwrap();
+    assert_eq!(outcome, "names_no_order");
+}
+
+#[tokio::test]
 async fn a_database_that_is_down_is_a_503_and_the_provider_tries_again() {
     let (db, served) = served().await;
     let body = stripe_event("evt_1");

@@ -112,3 +112,70 @@ async fn orders_read(db: &onehold::db::Db) -> i64 {
                 where schemaname = 'onehold' and relname = 'orders'";
     sqlx::query_scalar(read).fetch_one(db.pool()).await.unwrap()
 }
+
+/// 100,000 machines of one category with attributes, none of which has what the next order asks for.
+async fn huge_category() -> Scene {
+    let scene = Scene::with_machines(0).await;
+    scene
+        .run(
+            "insert into onehold.assets (shop_id, key, category, location, rank, attributes)
+                 select 1, 'a' || n, 'box', 'BER', n, jsonb_build_object('ram_gb', n % 512, 'raid', true)
+                 from generate_series(1, 100000) n;",
+        )
+        .await;
+    scene.run("vacuum analyze onehold.assets").await;
+    scene
+}
+
+#[tokio::test]
+async fn an_impossible_wish_is_refused_without_comparing_every_asset_the_slow_way() {
+    let scene = huge_category().await;
+    let options = scene.db.options().clone().options([("track_functions", "all")]);
+    let db = onehold::db::Db::connect_with(options, 1).await.unwrap();
+    let wanted = serde_json::json!({"gpu": {"eq": true}, "ram_gb": {"min": 128}});
+    let id =
+        scene.place("wish", serde_json::json!({"lines": [{"asset": {"category": "box", "attributes": wanted}}]})).await;
+    let outcome = onehold::allocator::run(&db, SHOP, id).await.unwrap();
+    let onehold::allocator::Outcome::Refused(refusal) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(refusal.kind, onehold::allocator::refusal::Kind::Unavailable);
+    assert_eq!(refusal.reasons.iter().map(|c| c.count).collect::<Vec<_>>(), [100_000]);
+    sqlx::query("select pg_stat_force_next_flush()").execute(db.pool()).await.unwrap();
+    let calls: i64 = sqlx::query_scalar(
+        "select coalesce(sum(calls), 0)::bigint from pg_stat_user_functions where funcname = 'attributes_match'",
+    )
+    .fetch_one(db.pool())
+    .await
+    .unwrap();
+    assert!(calls < 100, "{calls} comparisons");
+}
+
+/// The quick comparison is the slow one, split in what a path can say and what is left.
+#[tokio::test]
+async fn attributes_meet_conditions_the_same_either_way() {
+    let scene = Scene::with_machines(0).await;
+    let differ = "
+        with value (v) as (
+            select v::jsonb from unnest(array['null', 'true', 'false', '0', '-1.5', '5', '5.0', '1e300', '\"\"', '\"5\"',
+                '\"a\\\"b\\\\c/\\u00e9\\n\"', '\"B\"', '\"a\"', '[]', '[5]', '[5, 6]', '{}', '{\"x\": 5}']) v
+        ), have (h) as (
+            select jsonb_build_object(name, v) from value, unnest(array['x', 'a\"b', 'é.$ \\', '']) name
+            union all select '{}' union all select '{\"x\": 5, \"y\": \"a\"}'
+        ), simple (c) as (
+            select jsonb_build_object(op, v) from value, unnest(array['eq', 'min', 'max']) op
+        ), manifold (c) as (
+            select jsonb_build_object('in', jsonb_build_array(one.v, two.v)) from value one, value two
+            union all select jsonb_build_object('in', '[]'::jsonb)
+            union all select jsonb_build_object('eq', 5, 'min', one.v, 'max', two.v) from value one, value two
+        ), want (w) as (
+            select jsonb_build_object(name, c) from simple, unnest(array['x', 'a\"b', 'é.$ \\', '']) name
+            union all select jsonb_build_object('x', c) from manifold
+            union all select jsonb_build_object('x', c, 'y', '{\"eq\": \"a\"}'::jsonb) from simple
+            union all select '{}'
+        ), said as materialized (
+            select w, onehold.attributes_path(w) as path, onehold.attributes_beyond_path(w) as beyond from want
+        )
+        select count(*) from have, said
+        where (h @? path and (beyond = '{}' or onehold.attributes_match(h, beyond)))
+              is distinct from onehold.attributes_match(h, w)";
+    assert_eq!(scene.number(differ).await, 0);
+}

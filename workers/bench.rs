@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use onehold::bench::{self, Effort, Fleet, Progress, Ratio, Scenario};
-use onehold::config::{self, Listen, OwnServer, ShopSecrets};
+use onehold::config::{self, Listen, ServerPrograms, ShopSecrets};
 use onehold::db::server::{Server, ServerSettings};
 use onehold::db::{self, Db};
 use onehold::queue;
@@ -48,7 +48,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "URL")]
     on: Option<String>,
     #[command(flatten)]
-    server: OwnServer,
+    server: ServerPrograms,
 }
 
 /// Where it is measured.
@@ -86,13 +86,10 @@ pub(crate) async fn run(command: Bench) -> anyhow::Result<()> {
             let data_dir = config::temporary_dir().join(format!("onehold-bench-{}", std::process::id()));
             let settings =
                 ServerSettings { data_dir: data_dir.clone(), pg_bin: command.server.pg_bin.clone(), durable: true };
-            let (server, statements) = start(settings).await?;
-            let here = Some(server.data_dir().to_owned());
-            let measured =
-                within(&Ground { options: server.options(), url: server.url(), data_dir: here, statements }).await;
-            server.stop().await?;
+            // Whatever fails in between: nothing is left behind.
+            let measured = on_throwaway(settings, within).await;
             std::fs::remove_dir_all(&data_dir).with_context(|| format!("removing {}", data_dir.display()))?;
-            measured
+            measured?
         }
     };
     let ratios = match measured {
@@ -108,6 +105,18 @@ pub(crate) async fn run(command: Bench) -> anyhow::Result<()> {
         println!("{}", bench::table(&ratios));
     }
     Ok(())
+}
+
+/// Measures on a server that is started for it, and stopped whatever comes of it.
+async fn on_throwaway<T>(settings: ServerSettings, within: impl AsyncFnOnce(&Ground) -> T) -> anyhow::Result<T> {
+    let (server, statements) = start(settings).await?;
+    let here = Some(server.data_dir().to_owned());
+    let measured = within(&Ground { options: server.options(), url: server.url(), data_dir: here, statements }).await;
+    // Ctrl-C reaches the whole process group: that the server has ended by itself is then no fault.
+    if let Err(error) = server.stop().await {
+        tracing::warn!(%error, "the throwaway server did not stop as it should");
+    }
+    Ok(measured)
 }
 
 /// The server, and whether it can count statements: to load what counts them it is started twice.

@@ -4,7 +4,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::Context as _;
 use clap::Args;
-use onehold::config::{self, Listen, OwnServer, Secret, ShopSecrets};
+use onehold::config::{self, Listen, Secret, ServerPrograms, ShopSecrets};
 use onehold::db::server::Server;
 use onehold::db::{self, Db};
 use onehold::demo::{self, Stage};
@@ -20,7 +20,7 @@ const CONNECTIONS: u32 = 10;
 #[derive(Args)]
 pub(crate) struct Demo {
     #[command(flatten)]
-    server: OwnServer,
+    server: ServerPrograms,
 }
 
 pub(crate) async fn run(command: Demo) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,6 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onehold::config::{Database, Importing, RowFormat};
-use onehold::db;
 use onehold::shops;
 use onehold::stock::import::{self, BadRows, Format, Imported, Kind, Progress};
 
@@ -65,16 +64,18 @@ pub(crate) async fn run(command: Import) -> anyhow::Result<ExitCode> {
         (false, false) => None,
     };
     let (reader, length) = open(&file)?;
-    let db = process::connect(&database).await?;
-    db::check_schema(&db).await?;
+    let db = process::connect_migrated(&database).await?;
     let shop = shops::find(&db, &what.shop).await?.with_context(|| format!("there is no shop {}", what.shop))?;
     let bar = bar(length);
     let imported = import::import(&db, shop.id, reader, format, kind, |progress| show(&bar, progress)).await;
     bar.finish_and_clear();
     match imported.with_context(|| file.display().to_string())? {
         Imported::Done(counts) => {
-            tracing::debug!(counts.new, counts.replaced, "imported");
-            println!("imported {} rows", counts.rows);
+            let known = counts.rows - counts.new - counts.replaced;
+            println!(
+                "imported {} rows: {} new, {} described anew, {known} known already",
+                counts.rows, counts.new, counts.replaced
+            );
             Ok(ExitCode::SUCCESS)
         }
         Imported::Refused(bad) => {

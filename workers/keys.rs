@@ -57,7 +57,7 @@ fn scope(code: &str) -> Result<Scope, String> {
 pub(crate) async fn run(command: Keys) -> anyhow::Result<()> {
     match command.action {
         Action::Create { shop, scope, name, database } => {
-            let db = process::connect(&database).await?;
+            let db = process::connect_migrated(&database).await?;
             let shop = shops::find(&db, &shop).await?.with_context(|| format!("there is no shop {shop}"))?;
             let name = name.unwrap_or_else(|| format!("key-{:08x}", rand::random::<u32>()));
             match keys::create(&db, &shop, &name, &scope).await? {
@@ -70,7 +70,7 @@ pub(crate) async fn run(command: Keys) -> anyhow::Result<()> {
             }
         }
         Action::List { shop, database } => {
-            let db = process::connect(&database).await?;
+            let db = process::connect_migrated(&database).await?;
             let shop = shops::find(&db, &shop).await?.with_context(|| format!("there is no shop {shop}"))?;
             for key in keys::list(&db, shop.id).await? {
                 let revoked = key.revoked_at.map_or("live".to_owned(), |at| format!("revoked {}", at.to_rfc3339()));
@@ -78,7 +78,7 @@ pub(crate) async fn run(command: Keys) -> anyhow::Result<()> {
             }
         }
         Action::Revoke { name, shop, database } => {
-            let db = process::connect(&database).await?;
+            let db = process::connect_migrated(&database).await?;
             let shop = shops::find(&db, &shop).await?.with_context(|| format!("there is no shop {shop}"))?;
             match keys::revoke(&db, shop.id, &name).await? {
                 Revoked::Done => println!("{name} is revoked; processes that have just seen it take up to 5 s"),

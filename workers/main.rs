@@ -74,8 +74,21 @@ fn main() -> ExitCode {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("onehold: {error:#}");
+    eprintln!("onehold: {}", told(error));
     ExitCode::FAILURE
+}
+
+/// The error and its causes, each once: many errors quote their cause in their own words already.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -97,4 +110,18 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(command) => bench::run(command).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context as _, anyhow};
+
+    #[test]
+    fn a_cause_that_is_quoted_already_is_not_told_again() {
+        let io = std::io::Error::other("refused");
+        let quoted: Result<(), _> = Err(onehold::db::MigrateError::Database(io.into()));
+        let error = quoted.context("verify").unwrap_err();
+        assert_eq!(super::told(&error).matches("refused").count(), 1, "{}", super::told(&error));
+        assert_eq!(super::told(&anyhow!("inner").context("outer")), "outer: inner");
+    }
 }

@@ -37,6 +37,13 @@ pub(crate) async fn connect(database: &Database) -> anyhow::Result<Db> {
     Db::connect(url(database)?, database.connections).await.context("the database cannot be reached")
 }
 
+/// Connects now, to a database that is as this binary needs it; or says what to do.
+pub(crate) async fn connect_migrated(database: &Database) -> anyhow::Result<Db> {
+    let db = connect(database).await?;
+    db::check_schema(&db).await?;
+    Ok(db)
+}
+
 /// Connects at first use, so that a database that is down at the start does not end the process.
 pub(crate) fn connect_lazily(database: &Database) -> anyhow::Result<Db> {
     Db::connect_lazy(url(database)?, database.connections).context("DATABASE_URL")

@@ -41,13 +41,15 @@ enum Action {
 
 pub(crate) async fn run(command: Shops) -> anyhow::Result<()> {
     match command.action {
-        Action::Create { name, database } => match shops::create(&process::connect(&database).await?, &name).await? {
-            Created::New(shop) => println!("{}", shop.name),
-            Created::NameTaken => bail!("there is a shop {name}"),
-            Created::BadName => bail!("a shop's name has 1 to 63 of a-z 0-9 -, and begins with a letter or digit"),
-        },
+        Action::Create { name, database } => {
+            match shops::create(&process::connect_migrated(&database).await?, &name).await? {
+                Created::New(shop) => println!("{}", shop.name),
+                Created::NameTaken => bail!("there is a shop {name}"),
+                Created::BadName => bail!("a shop's name has 1 to 63 of a-z 0-9 -, and begins with a letter or digit"),
+            }
+        }
         Action::List { database } => {
-            let db = process::connect(&database).await?;
+            let db = process::connect_migrated(&database).await?;
             for shop in shops::list(&db).await? {
                 match shops::buyer_limit(&db, &shop).await? {
                     None => println!("{}", shop.name),
@@ -56,7 +58,7 @@ pub(crate) async fn run(command: Shops) -> anyhow::Result<()> {
             }
         }
         Action::LimitBuyers { name, most, database } => {
-            let db = process::connect(&database).await?;
+            let db = process::connect_migrated(&database).await?;
             let Some(shop) = shops::find(&db, &name).await? else { bail!("there is no shop {name}") };
             if !shops::limit_buyers(&db, &shop, most.0).await? {
                 bail!("there is no shop {name}");

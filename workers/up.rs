@@ -6,6 +6,7 @@ use onehold::config::{Database, Ending, Listen, OwnServer, ShopSecrets, Work};
 use onehold::db::server::{Server, ServerSettings};
 use onehold::db::{self, Db};
 use onehold::queue::{self, catalogue, schedule};
+use onehold::shops::{self, keys};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +36,7 @@ pub(crate) async fn run(command: Up) -> anyhow::Result<()> {
         None => Some(
             Server::start(ServerSettings {
                 data_dir: command.server.data_dir.clone(),
-                pg_bin: command.server.pg_bin.clone(),
+                pg_bin: command.server.programs.pg_bin.clone(),
                 durable: true,
             })
             .await?,
@@ -81,6 +82,7 @@ async fn serve(
     server: Option<&mut Server>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let first_key = first_key(command, &fleet.for_web, server.as_deref()).await?;
     let mut parts = JoinSet::new();
     let (work, ending, secrets) = (command.work.clone(), command.ending, command.secrets.clone());
     let (for_scheduler, until) = (fleet.for_work.clone(), shutdown.clone());
@@ -92,6 +94,9 @@ async fn serve(
     let until = shutdown.clone();
     parts.spawn(async move { web::serve(listener, fleet.for_web, &secrets, until).await.context("web") });
     println!("ready {address}");
+    if let Some(hint) = first_key {
+        tracing::info!("{hint}");
+    }
 
     let first = tokio::select! {
         part = parts.join_next() => part.map(|joined| joined.unwrap_or_else(|e| Err(e.into()))),
@@ -109,6 +114,17 @@ async fn serve(
         result = result.and(joined.unwrap_or_else(|e| Err(e.into())));
     }
     result
+}
+
+/// How to make the first key, where there is none yet.
+async fn first_key(command: &Up, db: &Db, server: Option<&Server>) -> anyhow::Result<Option<String>> {
+    let Some(main) = shops::find(db, shops::MAIN).await? else { return Ok(None) };
+    let live = keys::list(db, main.id).await?.iter().any(|key| key.revoked_at.is_none());
+    if live || command.secrets.bootstrap_key.is_some() {
+        return Ok(None);
+    }
+    let url = server.map(|server| format!("DATABASE_URL='{}' ", server.url())).unwrap_or_default();
+    Ok(Some(format!("there is no API key yet: {url}onehold keys create --scope orders,stock,ops")))
 }
 
 /// When the server of our own ends; never, where there is none.

@@ -7,6 +7,7 @@ use onehold::ops::verify;
 
 pub(crate) async fn run(db: &Db) -> anyhow::Result<ExitCode> {
     db::check_schema(db).await?;
+    println!("           broken of   looked at  what must hold");
     let checks = verify::verify(db, |check| {
         let mark = if check.broken == 0 { "ok    " } else { "BROKEN" };
         println!("{mark}  {:>9} of {:>9}  {}", check.broken, check.looked_at, check.invariant);

@@ -25,6 +25,13 @@ pub(crate) async fn run(command: Web) -> anyhow::Result<()> {
     let db = process::connect_lazily(&command.database)?;
     let (listener, address) = listen(&command.listen).await?;
     tracing::info!(address, "listening");
+    let (looked_at, until) = (db.clone(), shutdown.clone());
+    // It serves meanwhile: /readyz says the same to whoever asks, and a database can come later.
+    tokio::spawn(async move {
+        if let Err(error) = process::until_usable(&looked_at, &until).await {
+            tracing::error!("not ready: {error:#}");
+        }
+    });
     serve(listener, db, &command.secrets, shutdown).await
 }
 

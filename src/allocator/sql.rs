@@ -135,7 +135,9 @@ pub(super) async fn list_by_rank(
            where shop_id = $1 and category = $2 and status = 'ready' and owner_id is null
              and (available_from is null or available_from <= clock_timestamp())
              and ($3::text is null or vendor = $3)
-             and ($4::jsonb = '{}' or onehold.attributes_match(attributes, $4))
+             and ($4::jsonb = '{}' or attributes @? (select onehold.attributes_path($4))
+                  and ((select onehold.attributes_beyond_path($4)) = '{}'
+                       or onehold.attributes_match(attributes, (select onehold.attributes_beyond_path($4)))))
            order by rank, key
            limit $5"#,
         shop_id,
@@ -170,7 +172,9 @@ pub(super) async fn list_by_location(
                  and status = 'ready' and owner_id is null
                  and (available_from is null or available_from <= clock_timestamp())
                  and ($4::text is null or vendor = $4)
-                 and ($5::jsonb = '{}' or onehold.attributes_match(attributes, $5))
+                 and ($5::jsonb = '{}' or attributes @? (select onehold.attributes_path($5))
+                      and ((select onehold.attributes_beyond_path($5)) = '{}'
+                           or onehold.attributes_match(attributes, (select onehold.attributes_beyond_path($5)))))
                order by rank, key
                limit $6
            ) a
@@ -258,7 +262,9 @@ pub(super) async fn lapsed_in_the_way(
                  and a.category = $2 and a.status = 'ready'
                  and ($3::text[] is null or a.location = any($3))
                  and ($4::text is null or a.vendor = $4)
-                 and ($5::jsonb = '{}' or onehold.attributes_match(a.attributes, $5))
+                 and ($5::jsonb = '{}' or a.attributes @? (select onehold.attributes_path($5))
+                      and ((select onehold.attributes_beyond_path($5)) = '{}'
+                           or onehold.attributes_match(a.attributes, (select onehold.attributes_beyond_path($5)))))
                group by r.order_id
            ) of_orders
            order by deadline

@@ -19,8 +19,8 @@ pub use transaction::{Tx, Verdict};
 
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, PgPool};
 
 /// How long one statement may run before the server ends it.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,7 +55,11 @@ impl Db {
     /// A server that does not answer within [`ACQUIRE_TIMEOUT`].
     pub async fn connect_with(options: PgConnectOptions, connections: u32) -> Result<Self, sqlx::Error> {
         let options = with_limits(options);
-        let pool = pool_options(connections).connect_with(options.clone()).await?;
+        let pool = match pool_options(connections).connect_with(options.clone()).await {
+            // The pool tries until its time is over, and then keeps to itself what it met.
+            Err(sqlx::Error::PoolTimedOut) => return Err(why_unreachable(&options).await),
+            answer => answer?,
+        };
         Ok(Self::assemble(pool, options))
     }
 
@@ -91,6 +95,13 @@ impl Db {
     #[must_use]
     pub fn notifier(&self) -> &Notifier {
         &self.notifier
+    }
+}
+
+async fn why_unreachable(options: &PgConnectOptions) -> sqlx::Error {
+    match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
+        Ok(Err(error)) => error,
+        Ok(Ok(_)) | Err(_) => sqlx::Error::PoolTimedOut,
     }
 }
 

@@ -169,15 +169,21 @@ impl Reading {
     }
 }
 
-/// The shop's orders that pass the filter, newest first.
+/// The bytes of bodies after which a list ends early: an order can carry a megabyte.
+const MOST_LIST_BYTES: i64 = 8 << 20;
+
+/// The shop's orders that pass the filter, newest first; and whether the list ended early, because of their size. It
+/// has one order at least, where there is one.
 ///
 /// # Errors
 /// Faults of the database only.
-pub async fn list(db: &Db, shop_id: i32, filter: &Filter) -> Result<Vec<Order>, Fault> {
-    let ids = sql::list(db.pool(), shop_id, filter).await?;
+pub async fn list(db: &Db, shop_id: i32, filter: &Filter) -> Result<(Vec<Order>, bool), Fault> {
+    let listed = sql::list(db.pool(), shop_id, filter).await?;
+    let ids: Vec<Uuid> = listed.iter().take_while(|one| one.bytes_before < MOST_LIST_BYTES).map(|one| one.id).collect();
+    let cut = ids.len() < listed.len();
     let mut orders = assemble(db.pool(), shop_id, sql::headers(db.pool(), shop_id, &ids).await?).await?;
     orders.sort_by_key(|o| std::cmp::Reverse(o.id));
-    Ok(orders)
+    Ok((orders, cut))
 }
 
 /// The order's history, oldest first, or `None` where the shop has no such order.

@@ -88,16 +88,23 @@ pub(super) async fn exists(pool: &PgPool, shop_id: i32, id: Uuid) -> Result<bool
     .await
 }
 
-pub(super) async fn list(pool: &PgPool, shop_id: i32, filter: &Filter) -> Result<Vec<Uuid>, sqlx::Error> {
+/// An order of a list, and how many bytes the bodies of the orders before it have.
+pub(super) struct Listed {
+    pub(super) id: Uuid,
+    pub(super) bytes_before: i64,
+}
+
+pub(super) async fn list(pool: &PgPool, shop_id: i32, filter: &Filter) -> Result<Vec<Listed>, sqlx::Error> {
     // Ids are UUIDv7: newest first is descending id.
-    sqlx::query_scalar!(
-        "select id from onehold.orders
-         where shop_id = $1
-           and ($2::text is null or reference = $2)
-           and ($3::text is null or status = $3)
-           and ($4::uuid is null or id < $4)
-         order by id desc
-         limit $5",
+    sqlx::query_as!(
+        Listed,
+        r#"select id, (sum(bytes) over (order by id desc) - bytes)::bigint as "bytes_before!"
+           from (
+               select id, octet_length(body::text) as bytes from onehold.orders
+               where shop_id = $1 and ($2::text is null or reference = $2)
+                 and ($3::text is null or status = $3) and ($4::uuid is null or id < $4)
+               order by id desc limit $5
+           ) page order by id desc"#,
         shop_id,
         filter.reference,
         filter.status.map(Status::code),

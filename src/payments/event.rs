@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Effect, Provider, standard, stripe};
+use super::{Effect, Provider, lenient, standard, stripe};
 
 /// The most characters of an event's id or type.
 pub const MOST_ID_CHARS: usize = 255;
@@ -35,7 +35,7 @@ pub enum EventFault {
     /// JSON is UTF-8; this is not.
     #[error("the body is not UTF-8")]
     NotUtf8,
-    /// Truncated, nested too deep, or never JSON.
+    /// Truncated, or never JSON.
     #[error("the body is not JSON")]
     NotJson,
     /// JSON, but not an object.
@@ -59,8 +59,8 @@ pub enum EventFault {
 /// effect is [`Effect::None`].
 pub fn parse(provider: Provider, event_id: &str, body: &[u8]) -> Result<PaymentEvent, EventFault> {
     let text = std::str::from_utf8(body).map_err(|_| EventFault::NotUtf8)?;
-    let value: Value = serde_json::from_str(text).map_err(|_| EventFault::NotJson)?;
-    let root = Fields { at: "", map: value.as_object().ok_or(EventFault::NotAnObject)? };
+    let fields = lenient::read(text)?;
+    let root = Fields { at: "", map: &fields };
     match provider {
         Provider::Stripe => stripe::parse(&root),
         Provider::Standard => standard::parse(event_id, &root),
@@ -105,6 +105,28 @@ impl<'a> Fields<'a> {
     /// A string that must be there.
     pub(super) fn required_text(&self, name: &str, most: usize) -> Result<String, EventFault> {
         self.text(name, most)?.ok_or_else(|| self.unfit(name, "is missing"))
+    }
+
+    /// A string where there is one that can be kept; whatever else stands there says nothing.
+    pub(super) fn name(&self, name: &str, most: usize) -> Option<String> {
+        self.text(name, most).ok().flatten()
+    }
+
+    /// The event's id. One that cannot be read whole would stand for others too.
+    pub(super) fn event_id(&self) -> Result<String, EventFault> {
+        let id = self.required_text("id", MOST_ID_CHARS)?;
+        if id.contains(char::REPLACEMENT_CHARACTER) { Err(self.unfit("id", "cannot be read")) } else { Ok(id) }
+    }
+
+    /// The provider's name for what happened. One that is not known may be anything: it is kept as far as it can be.
+    pub(super) fn kind(&self) -> Result<String, EventFault> {
+        let value = self.value("type").ok_or_else(|| self.unfit("type", "is missing"))?;
+        let text = value.as_str().ok_or_else(|| self.unfit("type", "must be a string"))?;
+        if text.is_empty() {
+            return Err(self.unfit("type", "is missing"));
+        }
+        let kept = text.chars().take(MOST_ID_CHARS).map(|c| if c == '\0' { char::REPLACEMENT_CHARACTER } else { c });
+        Ok(kept.collect())
     }
 
     /// An amount in the currency's minor unit.

@@ -2,6 +2,7 @@
 
 pub mod event;
 pub mod inbox;
+mod lenient;
 pub mod signature;
 mod sql;
 mod standard;

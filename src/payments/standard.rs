@@ -1,10 +1,10 @@
 //! Events in the Standard Webhooks scheme: `{"type", "data": {"order_id", "payment_id", "amount", "currency"}}`.
 
 use super::Effect;
-use super::event::{EventFault, Fields, MOST_ID_CHARS, MOST_REFERENCE_CHARS, PaymentEvent};
+use super::event::{EventFault, Fields, MOST_REFERENCE_CHARS, PaymentEvent};
 
 pub(super) fn parse(event_id: &str, root: &Fields<'_>) -> Result<PaymentEvent, EventFault> {
-    let kind = root.required_text("type", MOST_ID_CHARS)?;
+    let kind = root.kind()?;
     let effect = match kind.as_str() {
         "payment.succeeded" => Effect::Succeeded,
         "payment.failed" => Effect::Failed,
@@ -99,6 +99,6 @@ mod tests {
         assert_eq!(parse(Standard, "e", b"").unwrap_err(), EventFault::NotJson);
         assert_eq!(parse(Standard, "e", b"[1]").unwrap_err(), EventFault::NotAnObject);
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        assert_eq!(parse(Standard, "e", deep.as_bytes()).unwrap_err(), EventFault::NotJson);
+        assert_eq!(parse(Standard, "e", deep.as_bytes()).unwrap_err(), EventFault::NotAnObject);
     }
 }

@@ -68,7 +68,7 @@ async fn read(caller: Authorised<Stock>, State(state): State<AppState>, key: Key
 
 async fn delete(caller: Authorised<Stock>, State(state): State<AppState>, key: Key) -> Result<StatusCode, Problem> {
     let key = key.of_something()?;
-    match assets::delete(&state.db, caller.shop.id, &key).await? {
+    match waiting::delete_asset(&state.db, caller.shop.id, &key, &caller.actor()).await? {
         Deleted::Done => Ok(StatusCode::NO_CONTENT),
         Deleted::NoSuchAsset => Err(Problem::not_found()),
         Deleted::InUse(order) => Err(in_use(&key, order)),

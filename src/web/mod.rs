@@ -9,6 +9,7 @@ mod headers;
 mod health;
 mod input;
 mod limits;
+mod openapi;
 mod orders;
 mod paging;
 mod problem;
@@ -34,6 +35,7 @@ pub fn app(state: AppState) -> Router {
         .merge(endings::routes())
         .merge(endpoints::routes())
         .merge(health::routes())
+        .merge(openapi::routes())
         .merge(orders::routes())
         .merge(stock::routes())
         .merge(webhooks::routes())

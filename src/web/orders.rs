@@ -92,8 +92,8 @@ async fn list(
     let before = paging.after.as_deref().map(str::parse).transpose().map_err(|_| Paging::bad_cursor())?;
     let reference = params.text("reference").map(str::to_owned);
     let filter = Filter { reference, status, before, limit: paging.rows() };
-    let orders = orders::list(&state.db, caller.shop.id, &filter).await?;
-    Ok(paging.page(orders, |order| order.id.to_string()))
+    let (orders, cut) = orders::list(&state.db, caller.shop.id, &filter).await?;
+    Ok(paging.page_of(orders, cut, |order| order.id.to_string()))
 }
 
 /// An order's whole history: it is as long as the order's life has turns.

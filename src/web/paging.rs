@@ -56,9 +56,14 @@ impl Paging {
     }
 
     /// The page of `rows`, which are at most [`Paging::rows`]; `key` is what the next page begins after.
-    pub(crate) fn page<T>(&self, mut rows: Vec<T>, key: impl Fn(&T) -> String) -> Json<Page<T>> {
+    pub(crate) fn page<T>(&self, rows: Vec<T>, key: impl Fn(&T) -> String) -> Json<Page<T>> {
+        self.page_of(rows, false, key)
+    }
+
+    /// As [`Paging::page`], of rows that may have been `cut` short before there were as many as asked for.
+    pub(crate) fn page_of<T>(&self, mut rows: Vec<T>, cut: bool, key: impl Fn(&T) -> String) -> Json<Page<T>> {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        let more = rows.len() > limit;
+        let more = cut || rows.len() > limit;
         rows.truncate(limit);
         let next_cursor = rows.last().filter(|_| more).map(|row| hex::encode(key(row)));
         Json(Page { data: rows, next_cursor })

@@ -11,6 +11,10 @@ use crate::db::Fault;
 /// Seconds after which to try again when the database could not be asked.
 const RETRY_AFTER_SECONDS: u16 = 1;
 
+/// Such as a transaction of the web app's own that has placed an order under this key, and is still open.
+const LOCKED: &str = "another transaction that is still open holds what this needs, such as the same idempotency key or \
+    reference; try again when it has ended";
+
 macro_rules! codes {
     ($($(#[$doc:meta])+ $variant:ident = $code:literal, $status:ident, $title:literal;)+) => {
         /// Of what kind a problem is.
@@ -21,7 +25,7 @@ macro_rules! codes {
 
         impl Code {
             #[cfg(test)]
-            const ALL: &[Self] = &[$(Self::$variant),+];
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
 
             /// The frozen code, with which the problem's `type` ends.
             pub(crate) fn code(self) -> &'static str {
@@ -170,8 +174,12 @@ impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
         if fault.is_unreachable() || is_busy(&fault) {
             tracing::warn!(%fault, "the database could not be asked");
-            return Self::new(Code::Unavailable, "the database cannot be asked now; try again")
-                .header(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
+            let locked = fault.sqlstate().is_some_and(|state| state == "55P03");
+            return Self::new(
+                Code::Unavailable,
+                if locked { LOCKED } else { "the database cannot be asked now; try again" },
+            )
+            .header(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
         }
         tracing::error!(%fault, "a request failed");
         Self::new(Code::Internal, "this is our mistake, not yours; it was logged")

@@ -51,7 +51,9 @@ pub(super) async fn count_reasons(
         r#"with facts as (
                select $3::text[] is not null and a.location <> all($3) as wrong_location,
                       $4::text is not null and a.vendor is distinct from $4 as wrong_vendor,
-                      $5::jsonb <> '{}' and not onehold.attributes_match(a.attributes, $5) as attribute_mismatch,
+                      $5::jsonb <> '{}' and not (a.attributes @? (select onehold.attributes_path($5))
+                          and ((select onehold.attributes_beyond_path($5)) = '{}' or onehold.attributes_match(
+                              a.attributes, (select onehold.attributes_beyond_path($5))))) as attribute_mismatch,
                       a.status <> 'ready' or coalesce(a.available_from > clock_timestamp(), false) as not_ready,
                       -- What this very order holds by now is no reason, and not free either.
                       coalesce(r.state = 'held' and r.order_id = $6, false) as own,
@@ -94,6 +96,15 @@ pub(super) struct Seen {
     pub(super) total: i64,
     pub(super) available: i64,
     pub(super) candidates: Vec<Value>,
+    /// The keys of the assets that the line would take, if it would be filled.
+    pub(super) takes: Vec<String>,
+}
+
+/// The part of a line's candidates that is shown.
+#[derive(Clone, Copy)]
+pub(super) struct Page {
+    pub(super) offset: i64,
+    pub(super) limit: i64,
 }
 
 pub(super) async fn inspect(
@@ -101,8 +112,9 @@ pub(super) async fn inspect(
     shop_id: i32,
     wanted: &Requirement,
     attributes: &Value,
-    offset: i64,
-    limit: i64,
+    quantity: i64,
+    taken: &[String],
+    page: Page,
 ) -> Result<Seen, sqlx::Error> {
     let rows = sqlx::query!(
         r#"with facts as (
@@ -110,11 +122,15 @@ pub(super) async fn inspect(
                       array_remove(array[
                           case when $3::text[] is not null and place.n is null then 'wrong_location' end,
                           case when $4::text is not null and a.vendor is distinct from $4 then 'wrong_vendor' end,
-                          case when $5::jsonb <> '{}' and not onehold.attributes_match(a.attributes, $5)
+                          case when $5::jsonb <> '{}' and not (a.attributes @? (select onehold.attributes_path($5))
+                              and ((select onehold.attributes_beyond_path($5)) = '{}' or onehold.attributes_match(
+                                  a.attributes, (select onehold.attributes_beyond_path($5)))))
                                then 'attribute_mismatch' end,
                           case when a.status <> 'ready' or a.available_from > clock_timestamp()
                                then 'not_ready' end,
-                          case when r.state = 'held' and r.expires_at > clock_timestamp() then 'held' end,
+                          -- A line before it would hold it.
+                          case when r.state = 'held' and r.expires_at > clock_timestamp() or a.key = any($8)
+                               then 'held' end,
                           case when r.state = 'converted' then 'bound' end
                       ], null) as reasons
                from onehold.assets a
@@ -130,6 +146,9 @@ pub(super) async fn inspect(
            )
            -- The counts stand on every page, the empty one behind the last included.
            select counted.total as "total!", counted.available as "available!",
+                  case when counted.available >= $9 then array(
+                      select key from facts where cardinality(reasons) = 0 order by n nulls last, rank, key limit $9
+                  ) else '{}' end as "takes!",
                   page.key as "key?", page.reasons as "reasons?"
            from (select count(*) as total, count(*) filter (where cardinality(reasons) = 0) as available
                  from facts) counted
@@ -140,14 +159,17 @@ pub(super) async fn inspect(
         wanted.locations.as_deref(),
         wanted.vendor,
         attributes,
-        offset,
-        limit
+        page.offset,
+        page.limit,
+        taken,
+        quantity
     )
     .fetch_all(pool)
     .await?;
     Ok(Seen {
         total: rows.first().map_or(0, |r| r.total),
         available: rows.first().map_or(0, |r| r.available),
+        takes: rows.first().map(|r| r.takes.clone()).unwrap_or_default(),
         candidates: rows
             .into_iter()
             .filter_map(|r| r.key.zip(r.reasons))

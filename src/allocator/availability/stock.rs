@@ -47,7 +47,7 @@ impl Shelves {
     /// after it, if it would be filled.
     pub(super) fn take(&mut self, asked: &Asked, offset: i64, limit: i64) -> Seen {
         let Some(shelves) = self.0.get_mut(&asked.sku) else {
-            return Seen { total: 0, available: 0, candidates: Vec::new() };
+            return Seen { total: 0, available: 0, candidates: Vec::new(), takes: Vec::new() };
         };
         // As preferred; where all are equal, the fullest first; and those that the line does not want last.
         shelves.sort_by_key(|shelf| {
@@ -63,7 +63,7 @@ impl Shelves {
         if available >= asked.quantity {
             asked.take(shelves);
         }
-        Seen { total, available, candidates }
+        Seen { total, available, candidates, takes: Vec::new() }
     }
 }
 

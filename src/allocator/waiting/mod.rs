@@ -25,7 +25,7 @@ use super::sql::{Clearing, LockedOrder};
 use super::{Refusal, candidates, units};
 use crate::db::{Db, Fault};
 use crate::queue::catalogue::{CONVERT, RESERVE};
-pub use supply::{post_movement, put_asset};
+pub use supply::{delete_asset, post_movement, put_asset};
 
 /// The most orders that one transaction serves, and the most that it tries in vain: a cart that wants more than what
 /// was freed costs a look and gets nothing. Whoever is left is woken.

@@ -4,7 +4,8 @@ use uuid::Uuid;
 
 use super::{Freed, enter, serve, sql, tell};
 use crate::db::{Db, Fault, Verdict};
-use crate::stock::assets::{self, Put};
+use crate::reservations::{self, Units};
+use crate::stock::assets::{self, Deleted, Put};
 use crate::stock::description::Description;
 use crate::stock::ledger::{self, Posted};
 use crate::stock::movement::NewMovement;
@@ -34,6 +35,32 @@ pub async fn put_asset(db: &Db, shop_id: i32, key: &str, description: &Descripti
         .await?;
     tell(db, &served);
     Ok(put)
+}
+
+/// Deletes the asset `key`. A lapsed hold is not in the way: its order is expired here, as `actor`, without waiting for
+/// the sweep, and whoever waits for what it kept is served.
+///
+/// # Errors
+/// A database that could not be reached or that refused.
+pub async fn delete_asset(db: &Db, shop_id: i32, key: &str, actor: &str) -> Result<Deleted, Fault> {
+    let deleted = assets::delete(db, shop_id, key).await?;
+    let Deleted::InUse(order) = deleted else { return Ok(deleted) };
+    // In a transaction of its own: an order is locked before its assets.
+    let (ended, served) = db
+        .transaction("expire what keeps an asset", |mut tx| {
+            Box::pin(async move {
+                let anyone_waits = enter(&mut tx, shop_id).await?;
+                let ended = reservations::expire(&mut tx, shop_id, &[order], actor, Units::GiveBack).await?;
+                let mut served = Vec::new();
+                if anyone_waits && !ended.is_empty() {
+                    served = super::serve_ended(&mut tx, shop_id, &ended).await?;
+                }
+                Ok(Verdict::Commit((!ended.is_empty(), served)))
+            })
+        })
+        .await?;
+    tell(db, &served);
+    if ended { assets::delete(db, shop_id, key).await } else { Ok(deleted) }
 }
 
 /// Posts a movement, once per reference, as `actor`; orders that wait for what it brings get it. One that takes away

@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 const BUFFER: usize = 256 << 10;
 /// The byte order mark of UTF-8, which some programs write first. It is no part of the text.
 const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+/// How every gzip file begins.
+const PACKED: [u8; 2] = [0x1f, 0x8b];
 /// The most bytes of one row: as many as a request's body may have.
 pub(super) const MOST_ROW_BYTES: usize = 1 << 20;
 
@@ -17,10 +19,13 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads from `reader`, without the byte order mark.
+    /// Reads from `reader`, without the byte order mark. What is packed is an error.
     pub(super) fn new(mut reader: Box<dyn Read + Send>) -> io::Result<Self> {
         let mut first = Vec::with_capacity(MARK.len());
         reader.by_ref().take(MARK.len() as u64).read_to_end(&mut first)?;
+        if first.starts_with(&PACKED) {
+            return Err(io::Error::other("this is packed with gzip; unpack it first: zcat FILE | onehold import -"));
+        }
         let bytes = if first == MARK { MARK.len() as u64 } else { 0 };
         let rest: Box<dyn Read + Send> = if bytes > 0 { reader } else { Box::new(Cursor::new(first).chain(reader)) };
         Ok(Self { reader: BufReader::with_capacity(BUFFER, rest), bytes, line: 1, before: 0 })

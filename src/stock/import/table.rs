@@ -29,6 +29,13 @@ impl Table {
         let columns: Option<Vec<String>> =
             header.iter().map(|name| std::str::from_utf8(name).ok().map(|name| name.trim().to_owned())).collect();
         let columns = columns.ok_or_else(|| vec!["the header is not UTF-8".to_owned()])?;
+        if let [only] = columns.as_slice()
+            && only.contains([';', '\t'])
+        {
+            return Err(vec![
+                "the header has no comma: columns are separated by commas, not by semicolons or tabs".to_owned(),
+            ]);
+        }
         let has = |name: &str| columns.iter().any(|column| column == name);
         let Some(kind) = asked.or_else(|| Kind::recognise(has)) else {
             return Err(vec![Kind::UNKNOWN.to_owned()]);
