@@ -306,7 +306,7 @@ async fn what_nobody_reads_of_an_event_may_be_anything() {
     let body: Vec<u8> = sqlx::query_scalar(asked).fetch_one(db.pool()).await.unwrap();
     assert_eq!(body, unknown.as_bytes(), "kept as it came");
     // What is no text names no order, and the money is not refused for it.
-    let body = json!({"id": "evt_3", "type": "payment_intent.succeeded", "data": {"object": {"id": "pi_1",
+    let body = json!({"id": "evt_3", "type": "payment_intent.succeeded", "data": {"object": {"id": "pi_9",
         "amount_received": 5, "currency": "eur", "metadata": {"onehold_order": 1001}}}})
     .to_string();
     accepted(stripe(&served, "main", STRIPE_SECRETS[0], body.as_bytes())).await;
