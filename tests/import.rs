@@ -169,7 +169,7 @@ async fn an_input_that_says_nothing_of_itself_is_refused() {
         ("location,delta\nBER,1\n", "key` or `sku"),
         ("sku,key\n", "key` or `sku"),
         ("sku,sku,locatoin\n", "locatoin"),
-        ("sku;location\n", "key` or `sku"),
+        ("sku;location\n", "semicolons"),
     ] {
         let bad = refused(&csv(&scene, input).await);
         assert_eq!((bad.len(), bad[0].0), (1, 1), "{bad:?}");
