@@ -124,8 +124,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("payments", &["db", "queue"]),
     ("orders", &["body", "db", "queue", "reservations", "stock"]),
     ("allocator", &["db", "queue", "reservations", "stock"]),
-    // A payment is judged by where its order stands: one enum for it, `orders::Status`.
-    ("convert", &["db", "orders", "payments", "queue", "reservations"]),
+    // A payment is judged by where its order stands: one enum for it, `orders::Status`. Late money holds anew, and
+    // what was withdrawn is replaced, by the allocator's own search.
+    ("convert", &["allocator", "db", "orders", "payments", "queue", "reservations"]),
     ("sweep", &["db", "queue", "reservations", "stock"]),
     ("ops", &["db", "queue"]),
     ("web", &["allocator", "body", "config", "db", "ops", "orders", "payments", "queue", "shops", "stock"]),

@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::attempt::{Attempt, MOST_ATTEMPTS, NewHold, hold};
 use super::candidates::{Candidate, list, lock_first};
 use super::refusal::Refusal;
+use super::anew::Before;
 use super::{availability, sql};
 use crate::db::Fault;
 use crate::reservations::{self, Units};
@@ -31,11 +32,12 @@ enum Slot {
     },
 }
 
-/// Fills every slot of `line`, or says why it cannot be.
+/// Fills every slot of `line`, or says why it cannot be. What the slots had `before` is preferred.
 pub(super) async fn fill(
     conn: &mut PgConnection,
     order: &sql::LockedOrder,
     line: &sql::Line,
+    before: &[Before],
     last: bool,
 ) -> Result<Filled, Fault> {
     let has = sql::filled_slots(conn, order.shop_id, order.id, line.line).await?;
@@ -43,7 +45,8 @@ pub(super) async fn fill(
         if has.contains(&slot) {
             continue;
         }
-        match fill_slot(conn, order, line, slot).await? {
+        let before = before.iter().find(|b| (b.line, b.slot) == (line.line, slot));
+        match fill_slot(conn, order, line, slot, before).await? {
             Slot::Filled => {}
             Slot::Empty { contended } => {
                 if contended && !last {
@@ -65,6 +68,7 @@ async fn fill_slot(
     order: &sql::LockedOrder,
     line: &sql::Line,
     slot: i16,
+    before: Option<&Before>,
 ) -> Result<Slot, Fault> {
     let wanted = &line.wanted;
     let mut listed = list(conn, order.shop_id, wanted).await?;
@@ -76,18 +80,25 @@ async fn fill_slot(
             listed = list(conn, order.shop_id, wanted).await?;
         }
     }
+    if let Some(before) = before {
+        before.put_first(conn, order.shop_id, wanted, &mut listed).await?;
+    }
     let (mut from, mut skipped, mut attempts) = (0, 0, 0);
     while attempts < MOST_ATTEMPTS {
         let Some(place) = lock_first(conn, order.shop_id, wanted, &listed[from..]).await? else { break };
         skipped += place;
         attempts += 1;
         let taken = &listed[from + place];
-        let reason = frozen_reason(wanted, &listed, taken, listed.get(from + place + 1), skipped, attempts);
+        let mut reason = frozen_reason(wanted, &listed, taken, listed.get(from + place + 1), skipped, attempts);
+        if let Some(before) = before {
+            before.tell(&mut reason, taken);
+        }
         let new = NewHold {
             shop_id: order.shop_id,
             order: order.id,
             line: line.line,
             slot,
+            acquisition: order.acquisition,
             asset: taken.id,
             location: &taken.location,
             reason: &reason,

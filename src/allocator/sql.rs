@@ -5,6 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::anew::Before;
 use super::attempt::NewHold;
 use super::candidates::{Candidate, MOST_CANDIDATES};
 use crate::db::expect_one;
@@ -19,6 +20,8 @@ pub(super) struct LockedOrder {
     pub(super) deadline: DateTime<Utc>,
     /// Whether it asks for units of a SKU.
     pub(super) has_stock_lines: bool,
+    /// The number of this acquisition: 1, and one more whenever an order is held anew.
+    pub(super) acquisition: i16,
 }
 
 /// One line of an order.
@@ -37,7 +40,9 @@ pub(super) async fn lock_order(
         LockedOrder,
         r#"select shop_id, id, status, clock_timestamp() + make_interval(secs => hold_seconds) as "deadline!",
                   exists (select from onehold.order_lines l
-                          where l.shop_id = $1 and l.order_id = $2 and l.sku is not null) as "has_stock_lines!"
+                          where l.shop_id = $1 and l.order_id = $2 and l.sku is not null) as "has_stock_lines!",
+                  (select coalesce(max(r.acquisition), 0) + 1 from onehold.reservations r
+                   where r.shop_id = $1 and r.order_id = $2)::smallint as "acquisition!"
            from onehold.orders
            where shop_id = $1 and id = $2
            for update"#,
@@ -69,7 +74,7 @@ pub(super) async fn lines(conn: &mut PgConnection, shop_id: i32, order: Uuid) ->
         .collect()
 }
 
-/// The slots of a line that have their reservation already.
+/// The slots of a line that are held already.
 pub(super) async fn filled_slots(
     conn: &mut PgConnection,
     shop_id: i32,
@@ -77,7 +82,8 @@ pub(super) async fn filled_slots(
     line: i16,
 ) -> Result<Vec<i16>, sqlx::Error> {
     sqlx::query_scalar!(
-        "select slot from onehold.reservations where shop_id = $1 and order_id = $2 and line = $3",
+        "select slot from onehold.reservations
+         where shop_id = $1 and order_id = $2 and line = $3 and state = 'held'",
         shop_id,
         order,
         line
@@ -153,6 +159,82 @@ pub(super) async fn list_by_location(
     .await
 }
 
+/// The asset, where it is sellable and meets the requirement at this instant.
+pub(super) async fn sellable(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    wanted: &Requirement,
+    attributes: &Value,
+    asset: Uuid,
+) -> Result<Option<Candidate>, sqlx::Error> {
+    sqlx::query_as!(
+        Candidate,
+        r#"select id, key, location, vendor, rank, attributes
+           from onehold.assets
+           where shop_id = $1 and id = $2 and category = $3 and status = 'ready' and owner_id is null
+             and (available_from is null or available_from <= clock_timestamp())
+             and ($4::text[] is null or location = any($4))
+             and ($5::text is null or vendor = $5)
+             and ($6::jsonb = '{}' or onehold.attributes_match(attributes, $6))"#,
+        shop_id,
+        asset,
+        wanted.category,
+        wanted.locations.as_deref(),
+        wanted.vendor,
+        attributes
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// What the order's asset lines had last, slot by slot.
+pub(super) async fn had_last(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    why: &'static str,
+) -> Result<Vec<Before>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select distinct on (r.line, r.slot) r.line, r.slot, r.asset_id as "asset!", a.key
+           from onehold.reservations r
+           join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+           where r.shop_id = $1 and r.order_id = $2
+           order by r.line, r.slot, r.acquisition desc"#,
+        shop_id,
+        order
+    )
+    .fetch_all(conn)
+    .await?;
+    let before = rows.into_iter().map(|r| Before { line: r.line, slot: r.slot, asset: r.asset, key: r.key, why });
+    Ok(before.collect())
+}
+
+/// What was held anew, for the history: line, slot, asset or SKU, and where.
+pub(super) async fn held_by_acquisition(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+    acquisition: i16,
+) -> Result<Value, sqlx::Error> {
+    // The history of a very large order names what it can; the rows name all.
+    sqlx::query_scalar!(
+        r#"select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                      'line', h.line, 'slot', h.slot, 'asset', h.key, 'sku', h.sku, 'location', h.location,
+                      'quantity', h.quantity, 'before', h.reason->'before')) order by h.line, h.slot), '[]') as "held!"
+           from (select r.line, r.slot, a.key, r.sku, r.location, r.quantity, r.reason
+                 from onehold.reservations r
+                 left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+                 where r.shop_id = $1 and r.order_id = $2 and r.acquisition = $3
+                 order by r.line, r.slot
+                 limit 100) h"#,
+        shop_id,
+        order,
+        acquisition
+    )
+    .fetch_one(conn)
+    .await
+}
+
 pub(super) async fn lock_first(
     conn: &mut PgConnection,
     shop_id: i32,
@@ -190,13 +272,14 @@ pub(super) async fn insert_hold(conn: &mut PgConnection, new: &NewHold<'_>) -> R
     // With values, not from a select: a trigger's error keeps its constraint's name on a shard too.
     sqlx::query!(
         "insert into onehold.reservations
-             (shop_id, id, order_id, line, slot, state, asset_id, location, quantity, reason, expires_at)
-         values ($1, $2, $3, $4, $5, 'held', $6, $7, 1, $8, $9)",
+             (shop_id, id, order_id, line, slot, acquisition, state, asset_id, location, quantity, reason, expires_at)
+         values ($1, $2, $3, $4, $5, $6, 'held', $7, $8, 1, $9, $10)",
         new.shop_id,
         Uuid::now_v7(),
         new.order,
         new.line,
         new.slot,
+        new.acquisition,
         new.asset,
         new.location,
         new.reason,
