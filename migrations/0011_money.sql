@@ -250,3 +250,121 @@ begin
     end if;
 end
 $$;
+
+-- As before (0010), and the payment that an order is sold for has its row.
+create or replace function onehold.convert_together(p_shop int, p_providers text[], p_events text[]) returns setof int
+language plpgsql as $$
+declare
+    v_n int[];
+    v_orders uuid[];
+    v_holds uuid[];
+    v_written bigint;
+    v_more bigint;
+begin
+    -- The order first, as everybody locks; nobody is waited for, as one order's wait would be all the others'.
+    with asked as materialized (
+        select distinct on (found.id) found.id, a.n, e.amount, e.currency
+        from unnest(p_providers, p_events) with ordinality as a (provider, event, n)
+        join onehold.payment_events e
+          on e.shop_id = p_shop and e.provider = a.provider and e.event_id = a.event
+             and e.state = 'pending' and e.effect = 'succeeded'
+        cross join lateral (select coalesce(
+            (select o.id from onehold.orders o where o.shop_id = p_shop and o.id = onehold.uuid_or_null(e.order_ref)),
+            (select o.id from onehold.orders o where o.shop_id = p_shop and o.reference = e.order_ref
+             order by o.id desc limit 1)) as id) found
+        where found.id is not null
+        order by found.id, a.n
+    ), locked as materialized (
+        select o.id, a.n
+        from asked a
+        join onehold.orders o on o.shop_id = p_shop and o.id = a.id
+        where o.status = 'reserved' and o.payment_state = 'none'
+          and (o.amount is null or (o.amount = a.amount and o.currency = a.currency))
+        order by o.id
+        for update of o skip locked
+    )
+    select array_agg(n), array_agg(id) into v_n, v_orders from locked;
+    if v_n is null then
+        return;
+    end if;
+    -- Then their assets; what is not ready to be handed over is for the careful way.
+    perform from onehold.assets a
+    where a.shop_id = p_shop
+      and a.id in (select r.asset_id from onehold.reservations r
+                   where r.shop_id = p_shop and r.order_id = any (v_orders) and r.state = 'held'
+                     and r.asset_id is not null)
+    order by a.id
+    for update;
+    -- Read again now that nobody else can be at these orders: money that was told of before is another story, and so
+    -- is a hold that lapses now. The guard of reservations judges that once more.
+    select array_agg(o.n), array_agg(o.id) into v_n, v_orders
+    from unnest(v_n, v_orders) as o (n, id)
+    where exists (select from onehold.payment_events e
+                  where e.shop_id = p_shop and e.provider = p_providers[o.n] and e.event_id = p_events[o.n]
+                    and e.state = 'pending')
+      and not exists (select from onehold.payment_events e
+                      where e.shop_id = p_shop and e.order_id = o.id and e.state = 'applied')
+      -- What was said of this payment before anybody named its order goes with it, the careful way.
+      and not exists (select from onehold.payment_events mine
+                      join onehold.payment_events e
+                        on e.shop_id = mine.shop_id and e.provider = mine.provider and e.payment_id = mine.payment_id
+                           and e.state = 'ignored' and e.outcome = 'names_no_order'
+                      where mine.shop_id = p_shop and mine.provider = p_providers[o.n]
+                        and mine.event_id = p_events[o.n])
+      and exists (select from onehold.reservations r
+                  where r.shop_id = p_shop and r.order_id = o.id and r.state = 'held')
+      and not exists (select from onehold.reservations r
+                      left join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+                      where r.shop_id = p_shop and r.order_id = o.id and r.state = 'held'
+                        and (r.expires_at <= clock_timestamp() + interval '100 ms' or a.status <> 'ready'));
+    if v_n is null then
+        return;
+    end if;
+
+    with sold as (
+        update onehold.reservations set state = 'converted'
+        where shop_id = p_shop and order_id = any (v_orders) and state = 'held'
+        returning id
+    )
+    select array_agg(id) into v_holds from sold;
+    -- After it, as a binding's guard must see its hold converted.
+    insert into onehold.bindings (shop_id, reservation_id, asset_id)
+    select p_shop, id, asset_id from onehold.reservations
+    where shop_id = p_shop and id = any (v_holds) and asset_id is not null
+    order by asset_id;
+    get diagnostics v_written = row_count;
+    insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference, actor)
+    select p_shop, r.sku, r.location, -r.quantity, 'sale', 'onehold:sale:' || r.id, 'payment:' || p_providers[o.n]
+    from onehold.reservations r
+    join unnest(v_n, v_orders) as o (n, id) on o.id = r.order_id
+    where r.shop_id = p_shop and r.id = any (v_holds) and r.sku is not null
+    order by r.sku, r.location;
+    get diagnostics v_more = row_count;
+    if v_written + v_more <> cardinality(v_holds) then
+        raise exception '% of % holds were bound or sold', v_written + v_more, cardinality(v_holds);
+    end if;
+
+    update onehold.payment_events e
+    set state = 'applied', order_id = o.id, outcome = 'converted', applied_at = clock_timestamp()
+    from unnest(v_n, v_orders) as o (n, id)
+    where e.shop_id = p_shop and e.provider = p_providers[o.n] and e.event_id = p_events[o.n] and e.state = 'pending';
+    get diagnostics v_written = row_count;
+    update onehold.orders set status = 'converted', payment_state = 'paid'
+    where shop_id = p_shop and id = any (v_orders) and status = 'reserved';
+    get diagnostics v_more = row_count;
+    if v_written <> cardinality(v_n) or v_more <> cardinality(v_n) then
+        raise exception '% of % payments and % of their orders were converted', v_written, cardinality(v_n), v_more;
+    end if;
+    insert into onehold.payments (shop_id, order_id, provider, payment_id, state, paid, currency)
+    select p_shop, o.id, e.provider, coalesce(e.payment_id, ''), 'paid', e.amount, e.currency
+    from unnest(v_n, v_orders) as o (n, id)
+    join onehold.payment_events e
+      on e.shop_id = p_shop and e.provider = p_providers[o.n] and e.event_id = p_events[o.n];
+    insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
+    select p_shop, o.id, 'converted', 'payment:' || e.provider,
+           jsonb_build_object('type', e.type, 'payment_id', e.payment_id, 'amount', e.amount, 'currency', e.currency)
+    from unnest(v_n, v_orders) as o (n, id)
+    join onehold.payment_events e
+      on e.shop_id = p_shop and e.provider = p_providers[o.n] and e.event_id = p_events[o.n];
+    return query select unnest(v_n);
+end $$;

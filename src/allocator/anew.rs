@@ -101,7 +101,7 @@ async fn hold(
     deadline: Option<DateTime<Utc>>,
     last: bool,
 ) -> Result<Anew, Fault> {
-    let mut locked = sql::lock_order(conn, shop_id, order)
+    let mut locked = sql::lock_order(conn, shop_id, order, false)
         .await?
         .ok_or_else(|| anyhow::anyhow!("order {order} is gone under its own lock"))?;
     // Substitutes keep the deadline of what they stand for, and stock lines are never withdrawn.

@@ -7,6 +7,9 @@ mod money;
 mod pay;
 mod sale;
 mod sql;
+mod together;
+
+pub use together::Converter;
 
 use std::time::Duration;
 
@@ -14,6 +17,7 @@ use rand::Rng as _;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::allocator::waiting;
 use crate::db::{Db, Fault, Verdict};
 use crate::orders::Status;
 use crate::payments::Effect;
@@ -68,14 +72,15 @@ pub async fn apply(db: &Db, shop_id: i32, provider: &str, event_id: &str) -> Res
     let mut round = 1;
     loop {
         let last = round >= MOST_ROUNDS;
-        let step = db
+        let (step, served) = db
             .transaction("convert", |mut tx| {
                 Box::pin(async move {
-                    let step = apply_in(&mut tx, shop_id, provider, event_id, last).await?;
+                    let mut served = Vec::new();
+                    let step = apply_in(&mut tx, shop_id, (provider, event_id), last, &mut served).await?;
                     Ok(match step {
                         Step::TryAgain
                         | Step::Done(Applied::Waits | Applied::AlreadySettled | Applied::NoSuchEvent) => {
-                            Verdict::Rollback(step)
+                            Verdict::Rollback((step, served))
                         }
                         Step::Done(
                             Applied::Converted
@@ -86,13 +91,16 @@ pub async fn apply(db: &Db, shop_id: i32, provider: &str, event_id: &str) -> Res
                             | Applied::Refunded
                             | Applied::Disputed
                             | Applied::Abandoned,
-                        ) => Verdict::Commit(step),
+                        ) => Verdict::Commit((step, served)),
                     })
                 })
             })
             .await?;
         match step {
-            Step::Done(applied) => return Ok(applied),
+            Step::Done(applied) => {
+                waiting::tell(db, &served);
+                return Ok(applied);
+            }
             Step::TryAgain => {
                 let pause = rand::rng().random_range(2..=10_u64 << round);
                 tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -105,9 +113,9 @@ pub async fn apply(db: &Db, shop_id: i32, provider: &str, event_id: &str) -> Res
 async fn apply_in(
     tx: &mut PgConnection,
     shop_id: i32,
-    provider: &str,
-    event_id: &str,
+    (provider, event_id): (&str, &str),
     last: bool,
+    served: &mut Vec<Uuid>,
 ) -> Result<Step, Fault> {
     let Some(mut event) = inbox::load(tx, shop_id, provider, event_id).await? else {
         return Ok(Step::Done(Applied::NoSuchEvent));
@@ -124,27 +132,28 @@ async fn apply_in(
     let Some(id) = sql::find_order(tx, shop_id, event.order_ref.as_deref().unwrap_or_default()).await? else {
         return Ok(Step::Done(Applied::Waits));
     };
-    let applied = match decide(tx, shop_id, id, (provider, event_id), last).await? {
+    let applied = match decide(tx, shop_id, id, (provider, event_id), last, served).await? {
         Step::Done(applied @ (Applied::Waits | Applied::AlreadySettled)) => return Ok(Step::Done(applied)),
         Step::Done(applied) => applied,
         Step::TryAgain => return Ok(Step::TryAgain),
     };
     // What was said of this payment before anybody named its order.
     for other in inbox::adopt(tx, shop_id, provider, &event).await? {
-        if matches!(decide(tx, shop_id, id, (provider, &other), last).await?, Step::TryAgain) {
+        if matches!(decide(tx, shop_id, id, (provider, &other), last, served).await?, Step::TryAgain) {
             return Ok(Step::TryAgain);
         }
     }
     Ok(Step::Done(applied))
 }
 
-/// Applies one pending event to its order.
+/// Applies one pending event to its order. Gives to `served` who was handed what the order keeps no more.
 async fn decide(
     tx: &mut PgConnection,
     shop_id: i32,
     id: Uuid,
     (provider, event_id): (&str, &str),
     last: bool,
+    served: &mut Vec<Uuid>,
 ) -> Result<Step, Fault> {
     let Some(order) = sql::lock_order(tx, shop_id, id).await? else {
         return Ok(Step::Done(Applied::Waits));
@@ -154,6 +163,8 @@ async fn decide(
         Some(event) if event.state == EventState::Pending => event,
         _ => return Ok(Step::Done(Applied::AlreadySettled)),
     };
+    // Before anything is freed: a hold may turn out to have lapsed, or be given up.
+    let anyone_waits = waiting::enter(tx, shop_id).await?;
     let actor = format!("payment:{provider}");
     let applied = match event.effect {
         Effect::Succeeded => {
@@ -186,6 +197,10 @@ async fn decide(
         && !inbox::settle(tx, shop_id, provider, event_id, Settled::Applied(id), outcome(applied)).await?
     {
         return Err(anyhow::anyhow!("a payment event was settled under its order's lock").into());
+    }
+    if anyone_waits {
+        // What the order kept and does not keep any more.
+        served.extend(waiting::serve_ended(tx, shop_id, &[id]).await?);
     }
     Ok(Step::Done(applied))
 }

@@ -103,12 +103,7 @@ async fn settle(tx: &mut PgConnection, payer: &Payer<'_>, this: &Payment) -> Res
 
 /// The order was sold for this payment and for what waited beside it. What cannot be a part of the price (another
 /// currency) has nothing to buy any more.
-async fn sold(
-    tx: &mut PgConnection,
-    payer: &Payer<'_>,
-    this: &Payment,
-    payments: &[Payment],
-) -> Result<Step, Fault> {
+async fn sold(tx: &mut PgConnection, payer: &Payer<'_>, this: &Payment, payments: &[Payment]) -> Result<Step, Fault> {
     let order = payer.order;
     let mut detail = this.facts();
     let sum = money::sum(order, payments, this);

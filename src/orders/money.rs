@@ -5,10 +5,7 @@ use super::PaymentState;
 
 /// Every state of a payment, and what it may become.
 pub const STATES: [(PaymentState, &[PaymentState]); 6] = [
-    (
-        PaymentState::None,
-        &[PaymentState::Paid, PaymentState::Late, PaymentState::Mismatch, PaymentState::RefundDue],
-    ),
+    (PaymentState::None, &[PaymentState::Paid, PaymentState::Late, PaymentState::Mismatch, PaymentState::RefundDue]),
     (PaymentState::Late, &[PaymentState::Paid, PaymentState::RefundDue]),
     (PaymentState::Mismatch, &[PaymentState::Paid, PaymentState::RefundDue, PaymentState::Refunded]),
     (PaymentState::Paid, &[PaymentState::Refunded]),

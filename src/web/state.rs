@@ -6,6 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ShopSecrets;
 use crate::db::{Db, Notices};
+use crate::orders::{Placing, Reading};
+use crate::payments::inbox::Inbox;
 use crate::shops::{Keyring, WebhookSecrets};
 
 /// What every handler can reach. Cheap to clone.
@@ -13,6 +15,9 @@ use crate::shops::{Keyring, WebhookSecrets};
 pub struct AppState {
     pub(crate) db: Db,
     pub(crate) notices: Notices,
+    pub(crate) placing: Placing,
+    pub(crate) reading: Reading,
+    pub(crate) inbox: Inbox,
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) webhook_secrets: Arc<WebhookSecrets>,
     /// Cancelled when the process is to end: whoever waits for something answers at once.
@@ -27,6 +32,9 @@ impl AppState {
         let bootstrap = secrets.bootstrap_key.as_ref().map(|key| key.expose());
         let exposed = |secrets: &[crate::config::Secret]| secrets.iter().map(|s| s.expose().to_owned()).collect();
         Self {
+            placing: Placing::start(&db),
+            reading: Reading::start(&db),
+            inbox: Inbox::start(&db),
             db,
             notices,
             keyring: Arc::new(Keyring::new(bootstrap)),
