@@ -15,7 +15,7 @@ use crate::stock::requirement::Requirement;
 
 /// What a slot of an order had, and why it has it no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Before {
+pub struct Had {
     /// The line, from 1.
     pub line: i16,
     /// The n-th asset of the line, from 1.
@@ -28,7 +28,7 @@ pub struct Before {
     pub why: &'static str,
 }
 
-impl Before {
+impl Had {
     /// Puts the asset that was had before in front of the others, where it can still be had.
     pub(super) async fn put_first(
         &self,
@@ -86,7 +86,7 @@ pub async fn substitute(
     conn: &mut PgConnection,
     shop_id: i32,
     order: Uuid,
-    before: &[Before],
+    before: &[Had],
     deadline: DateTime<Utc>,
     last: bool,
 ) -> Result<Anew, Fault> {
@@ -97,7 +97,7 @@ async fn hold(
     conn: &mut PgConnection,
     shop_id: i32,
     order: Uuid,
-    before: &[Before],
+    before: &[Had],
     deadline: Option<DateTime<Utc>>,
     last: bool,
 ) -> Result<Anew, Fault> {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use sqlx::PgConnection;
 
-use super::anew::Before;
+use super::anew::Had;
 use super::attempt::{Attempt, MOST_ATTEMPTS, NewHold, hold};
 use super::candidates::{Candidate, list, lock_first};
 use super::refusal::Refusal;
@@ -40,7 +40,7 @@ pub(super) async fn fill(
     conn: &mut PgConnection,
     order: &sql::LockedOrder,
     line: &sql::Line,
-    before: &[Before],
+    before: &[Had],
     last: bool,
 ) -> Result<Filled, Fault> {
     let has = sql::filled_slots(conn, order.shop_id, order.id, line.line).await?;
@@ -73,7 +73,7 @@ async fn fill_slot(
     order: &sql::LockedOrder,
     line: &sql::Line,
     slot: i16,
-    before: Option<&Before>,
+    before: Option<&Had>,
 ) -> Result<Slot, Fault> {
     let wanted = &line.wanted;
     let mut listed = list(conn, order.shop_id, wanted).await?;

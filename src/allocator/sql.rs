@@ -5,7 +5,7 @@ use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::anew::Before;
+use super::anew::Had;
 use super::attempt::NewHold;
 use super::candidates::{Candidate, MOST_CANDIDATES};
 use crate::db::expect_one;
@@ -229,7 +229,7 @@ pub(super) async fn had_last(
     shop_id: i32,
     order: Uuid,
     why: &'static str,
-) -> Result<Vec<Before>, sqlx::Error> {
+) -> Result<Vec<Had>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select distinct on (r.line, r.slot) r.line, r.slot, r.asset_id as "asset!", a.key
            from onehold.reservations r
@@ -241,7 +241,7 @@ pub(super) async fn had_last(
     )
     .fetch_all(conn)
     .await?;
-    let before = rows.into_iter().map(|r| Before { line: r.line, slot: r.slot, asset: r.asset, key: r.key, why });
+    let before = rows.into_iter().map(|r| Had { line: r.line, slot: r.slot, asset: r.asset, key: r.key, why });
     Ok(before.collect())
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use super::sql;
-use crate::allocator::{self, Anew, Before, Refusal};
+use crate::allocator::{self, Anew, Had, Refusal};
 use crate::db::{Fault, is_named, violated_constraint};
 
 /// What came of it. Only a sale that was made has written anything.
@@ -64,9 +64,9 @@ async fn replace(tx: &mut PgConnection, order: &sql::LockedOrder, actor: &str, l
     let Some(deadline) = withdrawn.iter().map(|w| w.expires_at).min() else { return Ok(Anew::Held(Value::Null)) };
     let reservations: Vec<_> = withdrawn.iter().map(|w| w.reservation).collect();
     sql::cancel_withdrawn(tx, shop_id, &reservations).await?;
-    let before: Vec<Before> = withdrawn
+    let before: Vec<Had> = withdrawn
         .into_iter()
-        .map(|w| Before { line: w.line, slot: w.slot, asset: w.asset, key: w.key, why: "not_ready" })
+        .map(|w| Had { line: w.line, slot: w.slot, asset: w.asset, key: w.key, why: "not_ready" })
         .collect();
     let anew = allocator::substitute(tx, shop_id, id, &before, deadline, last).await?;
     if let Anew::Held(held) = &anew {
