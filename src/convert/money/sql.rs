@@ -3,8 +3,7 @@
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use super::Payment;
-use crate::convert::sql::LockedOrder;
+use super::{LockedOrder, Payment};
 use crate::db::expect_one;
 use crate::orders::PaymentState;
 use crate::payments::inbox::StoredEvent;
