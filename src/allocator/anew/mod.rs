@@ -1,6 +1,8 @@
 //! An order is held anew: as a whole when its money came after the lapse, or slot by slot when an asset was
 //! withdrawn while it was held. The same search as ever, with what the order had before put first.
 
+mod sql;
+
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -9,7 +11,7 @@ use uuid::Uuid;
 use super::candidates::Candidate;
 use super::line::{Filled, fill};
 use super::refusal::{Kind, Refusal};
-use super::{sql, units};
+use super::{sql as orders, units};
 use crate::db::Fault;
 use crate::stock::requirement::Requirement;
 
@@ -101,13 +103,13 @@ async fn hold(
     deadline: Option<DateTime<Utc>>,
     last: bool,
 ) -> Result<Anew, Fault> {
-    let mut locked = sql::lock_order(conn, shop_id, order, false)
+    let mut locked = orders::lock_order(conn, shop_id, order, false)
         .await?
         .ok_or_else(|| anyhow::anyhow!("order {order} is gone under its own lock"))?;
     // Substitutes keep the deadline of what they stand for, and stock lines are never withdrawn.
     let stock_too = locked.has_stock_lines && deadline.is_none();
     locked.deadline = deadline.unwrap_or(locked.deadline);
-    let mut lines = sql::lines(conn, shop_id, order).await?;
+    let mut lines = orders::lines(conn, shop_id, order).await?;
     lines.sort_by_key(|line| std::cmp::Reverse(line.wanted.conditions()));
     let mut trial = conn.begin().await?;
     let mut filled = Filled::Whole;
