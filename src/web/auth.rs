@@ -23,12 +23,20 @@ pub(crate) struct Orders;
 #[derive(Debug)]
 pub(crate) struct Stock;
 
+/// [`Scope::Ops`].
+#[derive(Debug)]
+pub(crate) struct Ops;
+
 impl Needs for Orders {
     const SCOPE: Scope = Scope::Orders;
 }
 
 impl Needs for Stock {
     const SCOPE: Scope = Scope::Stock;
+}
+
+impl Needs for Ops {
+    const SCOPE: Scope = Scope::Ops;
 }
 
 /// The caller, whose key has the scope `S`. Otherwise the answer is 401 or 403, before the body is looked

@@ -4,6 +4,7 @@
 mod assets;
 mod auth;
 mod endings;
+mod endpoints;
 mod headers;
 mod health;
 mod input;
@@ -31,6 +32,7 @@ pub fn app(state: AppState) -> Router {
     let routes = Router::new()
         .merge(assets::routes())
         .merge(endings::routes())
+        .merge(endpoints::routes())
         .merge(health::routes())
         .merge(orders::routes())
         .merge(stock::routes())
