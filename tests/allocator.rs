@@ -267,7 +267,17 @@ async fn insert_anyway(tx: &mut sqlx::PgConnection, order: Uuid, asset: Uuid) ->
     let reason = json!({});
     let expires_at: chrono::DateTime<chrono::Utc> =
         sqlx::query_scalar("select clock_timestamp() + interval '1 minute'").fetch_one(&mut *tx).await?;
-    let new = NewHold { shop_id: SHOP, order, line: 1, slot: 1, asset, location: "BER", reason: &reason, expires_at };
+    let new = NewHold {
+        shop_id: SHOP,
+        order,
+        line: 1,
+        slot: 1,
+        acquisition: 1,
+        asset,
+        location: "BER",
+        reason: &reason,
+        expires_at,
+    };
     hold(tx, &new).await
 }
 

@@ -35,6 +35,7 @@ mod import;
 mod import_again;
 mod import_large;
 mod migrations;
+mod money;
 mod openapi;
 mod payments_inbox;
 mod payments_signing;

@@ -31,7 +31,8 @@ fn sorted<'a>(codes: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 #[tokio::test]
 async fn the_databases_lists_of_states_are_the_enums() {
     let scene = Scene::with_machines(0).await;
-    let effects = [Effect::Succeeded, Effect::Failed, Effect::Refunded, Effect::Abandoned, Effect::None];
+    let effects =
+        [Effect::Succeeded, Effect::Failed, Effect::Refunded, Effect::Disputed, Effect::Abandoned, Effect::None];
     for (constraint, codes) in [
         ("order_status_is_known", sorted(Status::ALL.iter().map(|s| s.code()))),
         ("payment_state_is_known", sorted(PaymentState::ALL.iter().map(|s| s.code()))),

@@ -125,6 +125,7 @@ async fn late_money_does_not_touch_the_hold_of_the_next_order() {
 #[tokio::test]
 async fn a_lapsed_hold_that_nobody_swept_does_not_convert() {
     let scene = Scene::with_machines(1).await;
+    scene.run("update onehold.shops set late_money = 'refund'").await;
     let id = scene.reserved("k").await;
     scene.lapse(id).await;
     assert_eq!(scene.pay(id, "late").await, Applied::RefundDue);
@@ -137,6 +138,7 @@ async fn a_lapsed_hold_that_nobody_swept_does_not_convert() {
 #[tokio::test]
 async fn a_convert_that_waits_for_a_lock_across_the_deadline_comes_too_late() {
     let scene = Scene::with_machines(1).await;
+    scene.run("update onehold.shops set late_money = 'refund'").await;
     let id = scene.reserved("k").await;
     scene.keep_event(&id.to_string(), "evt", "succeeded").await;
     #[allow(clippy::disallowed_methods, reason = "a rival, not the product")]
@@ -170,6 +172,7 @@ async fn a_convert_that_waits_for_a_lock_across_the_deadline_comes_too_late() {
 #[tokio::test]
 async fn the_deadline_that_passes_at_the_very_update_is_an_answer_and_not_a_fault() {
     let scene = Scene::with_machines(1).await;
+    scene.run("update onehold.shops set late_money = 'refund'").await;
     let id = scene.reserved("k").await;
     // Stands before the guard in name order, and lets the time pass just there.
     scene
@@ -230,17 +233,6 @@ async fn a_failed_attempt_keeps_the_hold_and_an_abandoned_payment_gives_it_back(
     assert_eq!(scene.history(id).await, ["placed", "reserved", "payment_failed", "cancelled"]);
     assert_eq!(scene.pay(id, "after").await, Applied::RefundDue, "never resurrected");
     scene.verify().await;
-}
-
-#[tokio::test]
-async fn a_refund_that_is_heard_of_before_its_success_leaves_nothing_to_convert() {
-    let scene = Scene::with_machines(1).await;
-    let id = scene.reserved("k").await;
-    scene.keep_event(&id.to_string(), "refund", "refunded").await;
-    assert_eq!(scene.apply("refund").await, Applied::Refunded);
-    assert_eq!(scene.pay(id, "success").await, Applied::Unchanged);
-    assert_eq!(scene.order(id).await.payment.state.code(), "refunded");
-    assert_eq!(scene.number("select count(*) from onehold.bindings").await, 0);
 }
 
 /// A refund of the wrong amount leaves the way free for the right one: each payment has its own story.

@@ -204,6 +204,7 @@ async fn payments_of_one_order_at_once_sell_its_units_once() {
 #[tokio::test]
 async fn money_for_a_lapsed_hold_of_units_is_owed_back_and_the_units_are_free() {
     let scene = stocked(&[("X", "BER", 4)]).await;
+    scene.run("update onehold.shops set late_money = 'refund'").await;
     let id = reserved(&scene, "k", vec![units("X", 4)]).await;
     scene.lapse(id).await;
     assert_eq!(scene.pay(id, "late").await, Applied::RefundDue);

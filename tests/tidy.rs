@@ -127,7 +127,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     // Who ends an order, by whatever way, hands what it kept to those who wait for it: `allocator::waiting`.
     ("allocator", &["db", "queue", "reservations", "stock"]),
     ("orders", &["allocator", "body", "db", "queue", "reservations", "stock"]),
-    // A payment is judged by where its order stands: one enum for it, `orders::Status`.
+    // A payment is judged by where its order stands: one enum for it, `orders::Status`. Late money holds anew, and
+    // what was withdrawn is replaced, by the allocator's own search.
     ("convert", &["allocator", "db", "orders", "payments", "queue", "reservations"]),
     ("sweep", &["allocator", "db", "queue", "reservations", "stock"]),
     ("courier", &["db"]),

@@ -135,7 +135,7 @@ async fn payments_that_come_at_once_share_commits_and_each_gets_its_own_answer()
         paid.push(id);
     }
     let wrong = scene
-        .place("wrong", json!({"lines": one_unit(None)["lines"], "payment": {"amount": 7, "currency": "EUR"}}))
+        .place("wrong", json!({"lines": one_unit(None)["lines"], "payment": {"amount": 700, "currency": "EUR"}}))
         .await;
     scene.reserve(wrong).await;
     scene.keep_event(&wrong.to_string(), "wrong", "succeeded").await;

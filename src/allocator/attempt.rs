@@ -21,6 +21,8 @@ pub struct NewHold<'a> {
     pub line: i16,
     /// The n-th asset of the line, from 1.
     pub slot: i16,
+    /// 1, and one more whenever the order is held anew.
+    pub acquisition: i16,
     /// The asset.
     pub asset: Uuid,
     /// Where it stands.

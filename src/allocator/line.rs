@@ -3,6 +3,7 @@
 use serde_json::json;
 use sqlx::PgConnection;
 
+use super::anew::Had;
 use super::attempt::{Attempt, MOST_ATTEMPTS, NewHold, hold};
 use super::candidates::{Candidate, list, lock_first};
 use super::refusal::Refusal;
@@ -34,11 +35,12 @@ enum Slot {
     BehindLapsed,
 }
 
-/// Fills every slot of `line`, or says why it cannot be.
+/// Fills every slot of `line`, or says why it cannot be. What the slots had `before` is preferred.
 pub(super) async fn fill(
     conn: &mut PgConnection,
     order: &sql::LockedOrder,
     line: &sql::Line,
+    before: &[Had],
     last: bool,
 ) -> Result<Filled, Fault> {
     let has = sql::filled_slots(conn, order.shop_id, order.id, line.line).await?;
@@ -46,7 +48,8 @@ pub(super) async fn fill(
         if has.contains(&slot) {
             continue;
         }
-        match fill_slot(conn, order, line, slot).await? {
+        let before = before.iter().find(|b| (b.line, b.slot) == (line.line, slot));
+        match fill_slot(conn, order, line, slot, before).await? {
             Slot::Filled => {}
             Slot::BehindLapsed => return Ok(Filled::BehindLapsed),
             Slot::Empty { contended } => {
@@ -70,6 +73,7 @@ async fn fill_slot(
     order: &sql::LockedOrder,
     line: &sql::Line,
     slot: i16,
+    before: Option<&Had>,
 ) -> Result<Slot, Fault> {
     let wanted = &line.wanted;
     let mut listed = list(conn, order.shop_id, wanted).await?;
@@ -84,18 +88,25 @@ async fn fill_slot(
             listed = list(conn, order.shop_id, wanted).await?;
         }
     }
+    if let Some(before) = before {
+        before.put_first(conn, order.shop_id, wanted, &mut listed).await?;
+    }
     let (mut from, mut skipped, mut attempts) = (0, 0, 0);
     while attempts < MOST_ATTEMPTS {
         let Some(place) = lock_first(conn, order.shop_id, wanted, &listed[from..]).await? else { break };
         skipped += place;
         attempts += 1;
         let taken = &listed[from + place];
-        let reason = frozen_reason(wanted, &listed, taken, listed.get(from + place + 1), skipped, attempts);
+        let mut reason = frozen_reason(wanted, &listed, taken, listed.get(from + place + 1), skipped, attempts);
+        if let Some(before) = before {
+            before.tell(&mut reason, taken);
+        }
         let new = NewHold {
             shop_id: order.shop_id,
             order: order.id,
             line: line.line,
             slot,
+            acquisition: order.acquisition,
             asset: taken.id,
             location: &taken.location,
             reason: &reason,

@@ -3,6 +3,7 @@
 //! For each asset wanted: ask the key, list at most 25 candidates, lock one at a time passing over what
 //! others have locked, insert the hold under a savepoint, ask the key once more before refusing.
 
+mod anew;
 pub mod attempt;
 pub mod availability;
 pub mod candidates;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 use crate::db::{Db, Fault, Verdict};
 use crate::queue::catalogue::{CONVERT, REFILL};
 use crate::reservations::{self, Units};
+pub use anew::{Anew, Had, reacquire, substitute};
 pub use availability::availability;
 pub use combiner::Combiner;
 use line::{Filled, fill};
@@ -184,7 +186,7 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, way: Way) -> 
     let mut trial = tx.begin().await?;
     let (mut filled, mut woke) = (Filled::Whole, false);
     for line in &lines {
-        filled = fill(&mut trial, &locked, line, way.last).await?;
+        filled = fill(&mut trial, &locked, line, &[], way.last).await?;
         if !matches!(filled, Filled::Whole) {
             break;
         }

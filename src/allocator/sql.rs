@@ -19,6 +19,8 @@ pub(super) struct LockedOrder {
     pub(super) deadline: DateTime<Utc>,
     /// Whether it asks for units of a SKU.
     pub(super) has_stock_lines: bool,
+    /// The number of this acquisition: 1, and one more whenever an order is held anew.
+    pub(super) acquisition: i16,
     /// Whether it waits for stock already.
     pub(super) waiting: bool,
     /// Whether its time to wait is not over; never where it did not ask to wait.
@@ -60,7 +62,10 @@ pub(super) async fn lock_order(
     let row = sqlx::query!(
         r#"select status as "status!", deadline as "deadline!", has_stock_lines as "has_stock_lines!",
                   waiting as "waiting!", may_wait as "may_wait!", over_limit as "over_limit!",
-                  anyone_waits as "anyone_waits!"
+                  anyone_waits as "anyone_waits!",
+                  -- Read under the order's lock, which the function took.
+                  (select coalesce(max(r.acquisition), 0) + 1 from onehold.reservations r
+                   where r.shop_id = $1 and r.order_id = $2)::smallint as "acquisition!"
            from onehold.lock_for_reserving($1, $2, $3)"#,
         shop_id,
         order,
@@ -74,6 +79,7 @@ pub(super) async fn lock_order(
         status: row.status,
         deadline: row.deadline,
         has_stock_lines: row.has_stock_lines,
+        acquisition: row.acquisition,
         waiting: row.waiting,
         may_wait: row.may_wait,
         over_limit: row.over_limit,
@@ -103,7 +109,7 @@ pub(super) async fn lines(conn: &mut PgConnection, shop_id: i32, order: Uuid) ->
         .collect()
 }
 
-/// The slots of a line that have their reservation already.
+/// The slots of a line that are held already.
 pub(super) async fn filled_slots(
     conn: &mut PgConnection,
     shop_id: i32,
@@ -111,7 +117,8 @@ pub(super) async fn filled_slots(
     line: i16,
 ) -> Result<Vec<i16>, sqlx::Error> {
     sqlx::query_scalar!(
-        "select slot from onehold.reservations where shop_id = $1 and order_id = $2 and line = $3",
+        "select slot from onehold.reservations
+         where shop_id = $1 and order_id = $2 and line = $3 and state = 'held'",
         shop_id,
         order,
         line
@@ -228,13 +235,14 @@ pub(super) async fn insert_hold(conn: &mut PgConnection, new: &NewHold<'_>) -> R
     // With values, not from a select: a trigger's error keeps its constraint's name on a shard too.
     sqlx::query!(
         "insert into onehold.reservations
-             (shop_id, id, order_id, line, slot, state, asset_id, location, quantity, reason, expires_at)
-         values ($1, $2, $3, $4, $5, 'held', $6, $7, 1, $8, $9)",
+             (shop_id, id, order_id, line, slot, acquisition, state, asset_id, location, quantity, reason, expires_at)
+         values ($1, $2, $3, $4, $5, $6, 'held', $7, $8, 1, $9, $10)",
         new.shop_id,
         Uuid::now_v7(),
         new.order,
         new.line,
         new.slot,
+        new.acquisition,
         new.asset,
         new.location,
         new.reason,

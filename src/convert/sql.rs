@@ -1,28 +1,20 @@
 //! Statements that turn holds into sales.
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::db::expect_one;
 use crate::orders::Status;
-use crate::payments::inbox::StoredEvent;
 
 /// An order whose row is locked.
-pub(super) struct LockedOrder {
+pub(in crate::convert) struct LockedOrder {
     pub(super) shop_id: i32,
     pub(super) id: Uuid,
     pub(super) status: Status,
-    pub(super) payment_state: String,
     pub(super) amount: Option<i64>,
     pub(super) currency: Option<String>,
-}
-
-impl LockedOrder {
-    /// Whether the event brings what the order expects; an order without a price takes any payment.
-    pub(super) fn expects(&self, event: &StoredEvent) -> bool {
-        self.amount.is_none() || (self.amount == event.amount && self.currency == event.currency)
-    }
 }
 
 pub(super) async fn find_order(
@@ -49,7 +41,7 @@ pub(super) async fn lock_order(
     id: Uuid,
 ) -> Result<Option<LockedOrder>, sqlx::Error> {
     let row = sqlx::query!(
-        "select status, payment_state, amount, currency from onehold.orders
+        "select status, amount, currency from onehold.orders
          where shop_id = $1 and id = $2
          for update",
         shop_id,
@@ -60,48 +52,9 @@ pub(super) async fn lock_order(
     row.map(|row| {
         let status = Status::from_code(&row.status)
             .ok_or_else(|| sqlx::Error::Decode(format!("an order has the unknown status {}", row.status).into()))?;
-        let (payment_state, amount, currency) = (row.payment_state, row.amount, row.currency);
-        Ok(LockedOrder { shop_id, id, status, payment_state, amount, currency })
+        Ok(LockedOrder { shop_id, id, status, amount: row.amount, currency: row.currency })
     })
     .transpose()
-}
-
-/// Whether an event of this payment was applied to the order before: its success (a mismatch apart, which a
-/// right amount mends), or its refund.
-pub(super) async fn told_before(
-    conn: &mut PgConnection,
-    shop_id: i32,
-    order: Uuid,
-    payment: &str,
-) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"select exists (
-               select from onehold.payment_events
-               where shop_id = $1 and order_id = $2 and payment_id = $3 and state = 'applied'
-                 and (effect = 'refunded' or (effect = 'succeeded' and outcome <> 'mismatch'))) as "told!""#,
-        shop_id,
-        order,
-        payment
-    )
-    .fetch_one(conn)
-    .await
-}
-
-/// The payment that the order was sold for, where it is known.
-pub(super) async fn sold_for(
-    conn: &mut PgConnection,
-    shop_id: i32,
-    order: Uuid,
-) -> Result<Option<String>, sqlx::Error> {
-    let payment = sqlx::query_scalar!(
-        "select payment_id from onehold.payment_events
-         where shop_id = $1 and order_id = $2 and state = 'applied' and outcome = 'converted'",
-        shop_id,
-        order
-    )
-    .fetch_optional(conn)
-    .await?;
-    Ok(payment.flatten())
 }
 
 /// How many holds there were, and how many bindings and ledger movements were written for them.
@@ -182,7 +135,7 @@ pub(super) async fn mark_converted(
 ) -> Result<(), sqlx::Error> {
     let done = sqlx::query!(
         "with converted as (
-             update onehold.orders set status = 'converted', payment_state = 'paid'
+             update onehold.orders set status = 'converted'
              where shop_id = $1 and id = $2 and status = 'reserved'
              returning id
          )
@@ -198,32 +151,88 @@ pub(super) async fn mark_converted(
     expect_one(done.rows_affected())
 }
 
-pub(super) async fn set_payment(
+/// Puts an order that lapsed back among those that hold something: its holds were written anew in this transaction.
+pub(super) async fn reopen(
     conn: &mut PgConnection,
     shop_id: i32,
     order: Uuid,
-    state: &str,
-    kind: &str,
     actor: &str,
     detail: &Value,
 ) -> Result<(), sqlx::Error> {
     let done = sqlx::query!(
-        "with paid as (
-             update onehold.orders set payment_state = $3 where shop_id = $1 and id = $2
+        "with reopened as (
+             update onehold.orders set status = 'reserved'
+             where shop_id = $1 and id = $2 and status = 'expired'
              returning id
          )
          insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
-         select $1, id, $4, $5, $6 from paid",
+         select $1, id, 'reacquired', $3, $4 from reopened",
         shop_id,
         order,
-        state,
-        kind,
         actor,
         detail
     )
     .execute(conn)
     .await?;
     expect_one(done.rows_affected())
+}
+
+/// What the shop does with money that comes after the lapse: `reacquire` or `refund`.
+pub(super) async fn late_money(conn: &mut PgConnection, shop_id: i32) -> Result<String, sqlx::Error> {
+    sqlx::query_scalar!("select late_money from onehold.shops where id = $1", shop_id).fetch_one(conn).await
+}
+
+/// A hold whose asset cannot be delivered any more.
+pub(super) struct Withdrawn {
+    pub(super) reservation: Uuid,
+    pub(super) line: i16,
+    pub(super) slot: i16,
+    pub(super) asset: Uuid,
+    pub(super) key: String,
+    pub(super) expires_at: DateTime<Utc>,
+}
+
+/// Locks the assets that an order holds, in the one order of locks, and gives those that were withdrawn meanwhile.
+pub(super) async fn withdrawn(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    order: Uuid,
+) -> Result<Vec<Withdrawn>, sqlx::Error> {
+    sqlx::query_as!(
+        Withdrawn,
+        r#"-- All are locked, so that none is withdrawn between this look and its sale.
+           with held as materialized (
+               select r.id, r.line, r.slot, a.id as asset_id, a.key, r.expires_at, a.status
+               from onehold.reservations r
+               join onehold.assets a on a.shop_id = r.shop_id and a.id = r.asset_id
+               where r.shop_id = $1 and r.order_id = $2 and r.state = 'held'
+               order by a.id
+               for no key update of a
+           )
+           select id as "reservation!", line as "line!", slot as "slot!", asset_id as "asset!", key as "key!",
+                  expires_at as "expires_at!"
+           from held where status <> 'ready'"#,
+        shop_id,
+        order
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(super) async fn cancel_withdrawn(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    reservations: &[Uuid],
+) -> Result<(), sqlx::Error> {
+    let done = sqlx::query!(
+        "update onehold.reservations set state = 'cancelled'
+         where shop_id = $1 and id = any($2) and state = 'held'",
+        shop_id,
+        reservations
+    )
+    .execute(conn)
+    .await?;
+    if done.rows_affected() == reservations.len() as u64 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
 }
 
 pub(super) async fn cancel(

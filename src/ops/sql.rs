@@ -90,6 +90,16 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                      from onehold.orders where payment_state = 'paid'",
     },
     Invariant {
+        says: "every verified payment ends in one final state: sold, owed back or back; a part of a price may wait in its hold",
+        counted_by: "select count(*), count(*) filter (where p.state is null or p.state in ('none', 'late')
+                         or (p.state = 'mismatch' and o.status <> 'reserved'))
+                     from (select distinct shop_id, order_id, provider, payment_id from onehold.payment_events
+                           where state = 'applied' and effect = 'succeeded' and payment_id is not null) e
+                     join onehold.orders o on o.shop_id = e.shop_id and o.id = e.order_id
+                     left join onehold.payments p on p.shop_id = e.shop_id and p.order_id = e.order_id
+                         and p.provider = e.provider and p.payment_id = e.payment_id",
+    },
+    Invariant {
         says: "every order gets an answer: none is placed for five minutes, or waits five minutes beyond its time",
         counted_by: "select count(*), count(*) filter (
                          where coalesce(waiting_until, placed_at) < clock_timestamp() - interval '5 minutes')

@@ -1,6 +1,7 @@
 //! Orders: placing, reading, and the endings that a person asks for.
 
 mod endings;
+pub mod money;
 mod place;
 mod read;
 pub mod request;

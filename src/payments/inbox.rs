@@ -14,6 +14,9 @@ use super::{Effect, Provider, sql};
 use crate::db::{Batcher, Db, Fault};
 use crate::queue::catalogue::CONVERT;
 
+/// The most events of one payment that are given to its order at once.
+const MOST_ADOPTED: i64 = 100;
+
 /// What became of an event that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -182,6 +185,28 @@ pub async fn load(
         order_id: row.order_id,
         outcome: row.outcome,
     }))
+}
+
+/// Gives the events of `event`'s payment that named no order, itself perhaps among them, to the order that some
+/// event of that payment names. Gives their ids, in the order of arrival; none where nobody named an order yet.
+///
+/// # Errors
+/// A database that could not be reached or that refused.
+pub async fn adopt(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    provider: &str,
+    event: &StoredEvent,
+) -> Result<Vec<String>, Fault> {
+    let Some(payment) = event.payment_id.as_deref() else { return Ok(Vec::new()) };
+    let order_ref = match &event.order_ref {
+        Some(named) => Some(named.clone()),
+        None => sql::whose(&mut *conn, shop_id, provider, payment).await?,
+    };
+    match order_ref {
+        Some(order_ref) => Ok(sql::adopt(conn, shop_id, provider, payment, &order_ref, MOST_ADOPTED).await?),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Ends a pending event, with what became of it as a code. False where it is not pending (any more):

@@ -37,6 +37,8 @@ pub enum Effect {
     Failed,
     /// Money went back.
     Refunded,
+    /// The buyer's bank has taken a payment up: nothing is given up without a person.
+    Disputed,
     /// The buyer will not pay any more: the hold can go.
     Abandoned,
     /// Nothing that concerns an order.
@@ -51,13 +53,14 @@ impl Effect {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Refunded => "refunded",
+            Self::Disputed => "disputed",
             Self::Abandoned => "abandoned",
             Self::None => "none",
         }
     }
 
     fn from_code(code: &str) -> Option<Self> {
-        [Self::Succeeded, Self::Failed, Self::Refunded, Self::Abandoned, Self::None]
+        [Self::Succeeded, Self::Failed, Self::Refunded, Self::Disputed, Self::Abandoned, Self::None]
             .into_iter()
             .find(|effect| effect.code() == code)
     }

@@ -41,13 +41,15 @@ pub(super) async fn keep(
                    case when $5 = 'none' then 'no_effect' when whose.order_ref is null then 'names_no_order' end
             from whose
             on conflict (shop_id, provider, event_id) do nothing
-            returning shop_id, provider, event_id, state
+            returning shop_id, provider, event_id, state, outcome
         ),
         -- Event ids are unique per shop and provider only, so the shop is part of the job's key.
         job as (
             select onehold.enqueue_job('convert', shop_id || ':' || provider || ':' || event_id,
                 jsonb_build_object('v', 1, 'shop', shop_id, 'provider', provider, 'event', event_id), 20) as put
-            from stored where state = 'pending'
+            -- One that names a payment only looks once more for whose it is, after its own commit: who
+            -- names the order may be committing beside it at this very moment.
+            from stored where state = 'pending' or (outcome = 'names_no_order' and $7::text is not null)
         )
         select exists (select from stored) as "stored!", coalesce((select bool_or(put) from job), false) as "enqueued!"
         "#,
@@ -97,6 +99,59 @@ pub(super) async fn event(
         event_id
     )
     .fetch_optional(db)
+    .await
+}
+
+/// Whose payment it is, by an event that named it.
+pub(super) async fn whose(
+    db: impl PgExecutor<'_>,
+    shop_id: i32,
+    provider: &str,
+    payment_id: &str,
+) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select order_ref as "order_ref!" from onehold.payment_events
+           where shop_id = $1 and provider = $2 and payment_id = $3 and order_ref is not null
+           limit 1"#,
+        shop_id,
+        provider,
+        payment_id
+    )
+    .fetch_optional(db)
+    .await
+}
+
+/// Gives the events of a payment that named no order to the order that it turned out to be for; at most `limit`.
+/// Gives their ids, in the order of arrival.
+pub(super) async fn adopt(
+    db: impl PgExecutor<'_>,
+    shop_id: i32,
+    provider: &str,
+    payment_id: &str,
+    order_ref: &str,
+    limit: i64,
+) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"with orphans as materialized (
+               select event_id, received_at from onehold.payment_events
+               where shop_id = $1 and provider = $2 and payment_id = $3
+                 and state = 'ignored' and outcome = 'names_no_order'
+               order by received_at
+               limit $5
+               for update
+           ), adopted as (
+               update onehold.payment_events e set state = 'pending', outcome = null, order_ref = $4
+               from orphans o
+               where e.shop_id = $1 and e.provider = $2 and e.event_id = o.event_id
+           )
+           select event_id from orphans order by received_at"#,
+        shop_id,
+        provider,
+        payment_id,
+        order_ref,
+        limit
+    )
+    .fetch_all(db)
     .await
 }
 

@@ -9,6 +9,7 @@ pub(super) fn parse(event_id: &str, root: &Fields<'_>) -> Result<PaymentEvent, E
         "payment.succeeded" => Effect::Succeeded,
         "payment.failed" => Effect::Failed,
         "payment.refunded" => Effect::Refunded,
+        "payment.disputed" => Effect::Disputed,
         _ => Effect::None,
     };
     let event_id = event_id.to_owned();
@@ -65,6 +66,7 @@ mod tests {
         };
         assert_eq!(effect("payment.failed"), Effect::Failed);
         assert_eq!(effect("payment.refunded"), Effect::Refunded);
+        assert_eq!(effect("payment.disputed"), Effect::Disputed);
         assert_eq!(effect("payment.Succeeded"), Effect::None);
         assert_eq!(parse(Standard, "e", br#"{"type":"x"}"#).unwrap().effect, Effect::None);
     }

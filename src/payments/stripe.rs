@@ -19,6 +19,7 @@ fn meaning(kind: &str) -> Option<(Effect, &'static str)> {
         "payment_intent.canceled" => (Effect::Abandoned, "amount"),
         "payment_intent.payment_failed" => (Effect::Failed, "amount"),
         "charge.refunded" => (Effect::Refunded, "amount_refunded"),
+        "charge.dispute.created" => (Effect::Disputed, "amount"),
         _ => return None,
     })
 }

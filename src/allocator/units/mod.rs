@@ -64,6 +64,29 @@ pub(super) async fn refill_for(conn: &mut PgConnection, order: &LockedOrder) -> 
     Ok(sql::refill_for(conn, order).await?)
 }
 
+/// Holds the stock lines of an order whose holds lapsed anew, under the locks of their pools.
+pub(super) async fn fill_anew(conn: &mut PgConnection, order: &LockedOrder) -> Result<Filled, Fault> {
+    for _ in 0..MOST_EXPIRIES {
+        let mut trial = conn.begin().await?;
+        let stocked = sql::hold_anew(&mut trial, order).await?;
+        let Some(line) = stocked.short_line else {
+            trial.commit().await?;
+            return Ok(Filled::Whole);
+        };
+        trial.rollback().await?;
+        if stocked.outcome == "contended" {
+            return Ok(Filled::Short(Refusal::contended(line)));
+        }
+        let stock_line = sql::stock_line(conn, order, line).await?;
+        let lapsed = sql::lapsed(conn, order.shop_id, &stock_line, MOST_LAPSED).await?;
+        if reservations::expire(conn, order.shop_id, &lapsed, "worker", Units::Leave).await?.is_empty() {
+            let (kind, retry_after_seconds, reasons) = (Kind::Unavailable, None, Vec::new());
+            return Ok(Filled::Short(Refusal { kind, line, retry_after_seconds, reasons }));
+        }
+    }
+    Ok(Filled::BehindLapsed)
+}
+
 async fn fill_exactly(conn: &mut PgConnection, order: &LockedOrder) -> Result<Filled, Fault> {
     for _ in 0..MOST_EXPIRIES {
         let mut exact = conn.begin().await?;

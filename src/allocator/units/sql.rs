@@ -45,6 +45,26 @@ pub(super) async fn refill_for(conn: &mut PgConnection, order: &LockedOrder) -> 
     sqlx::query_scalar!(r#"select onehold.refill_for($1, $2) as "put!""#, order.shop_id, order.id).fetch_one(conn).await
 }
 
+/// What became of stock lines that are held anew.
+pub(super) struct Anew {
+    pub(super) outcome: String,
+    pub(super) short_line: Option<i16>,
+}
+
+/// Holds every stock line anew, or gives the one that fell short (see the function in the migration).
+pub(super) async fn hold_anew(conn: &mut PgConnection, order: &LockedOrder) -> Result<Anew, sqlx::Error> {
+    sqlx::query_as!(
+        Anew,
+        r#"select outcome as "outcome!", short_line from onehold.hold_stock_anew($1, $2, $3, $4)"#,
+        order.shop_id,
+        order.id,
+        order.deadline,
+        i32::from(order.acquisition)
+    )
+    .fetch_one(conn)
+    .await
+}
+
 pub(super) async fn stock_line(
     conn: &mut PgConnection,
     order: &LockedOrder,

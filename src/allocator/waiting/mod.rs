@@ -171,7 +171,7 @@ async fn reserve(conn: &mut PgConnection, order: &LockedOrder) -> Result<bool, F
     let mut lines = super::sql::lines(conn, order.shop_id, order.id).await?;
     lines.sort_by_key(|line| std::cmp::Reverse(line.wanted.conditions()));
     for line in &lines {
-        if !matches!(fill(conn, order, line, false).await?, Filled::Whole) {
+        if !matches!(fill(conn, order, line, &[], false).await?, Filled::Whole) {
             return Ok(false);
         }
     }

@@ -38,6 +38,8 @@ pub(super) async fn next(
             status: "placed".to_owned(),
             deadline: row.deadline,
             has_stock_lines: row.has_stock_lines,
+            // Who waits has held nothing yet.
+            acquisition: 1,
             waiting: true,
             may_wait: true,
             over_limit: false,
