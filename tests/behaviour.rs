@@ -29,6 +29,7 @@ mod import;
 mod import_again;
 mod import_large;
 mod migrations;
+mod ops_metrics;
 mod payments_inbox;
 mod payments_signing;
 mod payments_webhooks;

@@ -23,6 +23,14 @@ pub(crate) struct Orders;
 #[derive(Debug)]
 pub(crate) struct Stock;
 
+/// [`Scope::Ops`].
+#[derive(Debug)]
+pub(crate) struct Ops;
+
+impl Needs for Ops {
+    const SCOPE: Scope = Scope::Ops;
+}
+
 impl Needs for Orders {
     const SCOPE: Scope = Scope::Orders;
 }

@@ -8,6 +8,7 @@ mod headers;
 mod health;
 mod input;
 mod limits;
+mod metrics;
 mod orders;
 mod paging;
 mod problem;
@@ -18,6 +19,7 @@ mod trace;
 mod wait;
 mod webhooks;
 
+pub use metrics::watching;
 pub use serve::serve;
 pub use state::AppState;
 
@@ -32,6 +34,7 @@ pub fn app(state: AppState) -> Router {
         .merge(assets::routes())
         .merge(endings::routes())
         .merge(health::routes())
+        .merge(metrics::routes())
         .merge(orders::routes())
         .merge(stock::routes())
         .merge(webhooks::routes())

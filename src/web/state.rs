@@ -6,6 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ShopSecrets;
 use crate::db::{Db, Notices};
+use crate::ops::Watch;
+use crate::ops::metrics::Metrics;
 use crate::shops::{Keyring, WebhookSecrets};
 
 /// What every handler can reach. Cheap to clone.
@@ -14,6 +16,8 @@ pub struct AppState {
     pub(crate) db: Db,
     pub(crate) notices: Notices,
     pub(crate) keyring: Arc<Keyring>,
+    pub(crate) watch: Watch,
+    pub(crate) metrics: Metrics,
     pub(crate) webhook_secrets: Arc<WebhookSecrets>,
     /// Cancelled when the process is to end: whoever waits for something answers at once.
     pub(crate) shutdown: CancellationToken,
@@ -26,7 +30,10 @@ impl AppState {
     pub fn new(db: Db, notices: Notices, secrets: &ShopSecrets, shutdown: CancellationToken) -> Self {
         let bootstrap = secrets.bootstrap_key.as_ref().map(|key| key.expose());
         let exposed = |secrets: &[crate::config::Secret]| secrets.iter().map(|s| s.expose().to_owned()).collect();
+        let watch = Watch::of(&db);
         Self {
+            metrics: Metrics::start(&db, &watch),
+            watch,
             db,
             notices,
             keyring: Arc::new(Keyring::new(bootstrap)),
