@@ -30,6 +30,8 @@ mod import_again;
 mod import_large;
 mod migrations;
 mod ops_metrics;
+mod ops_pages;
+mod ops_sign_in;
 mod payments_inbox;
 mod payments_signing;
 mod payments_webhooks;

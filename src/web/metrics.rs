@@ -1,4 +1,4 @@
-//! `/metrics` for Prometheus: with a key of scope ops beside the API, and without one on the port that a worker
+//! `/metrics` for Prometheus: with a key of scope ops, or an operator's session, beside the API, and without one on the port that a worker
 //! or scheduler opens for it.
 
 use axum::Router;
@@ -8,8 +8,8 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use super::auth::{Authorised, Ops};
 use super::health::{self, Health};
+use super::ops::Watcher;
 use super::{AppState, around, no_such_method, no_such_path};
 use crate::db::Db;
 use crate::ops::Watch;
@@ -44,7 +44,7 @@ impl FromRef<Watching> for Health {
     }
 }
 
-async fn with_a_key(State(state): State<AppState>, _: Authorised<Ops>) -> impl IntoResponse {
+async fn with_a_key(State(state): State<AppState>, _: Watcher) -> impl IntoResponse {
     rendered(&state.metrics).await
 }
 

@@ -9,6 +9,7 @@ mod health;
 mod input;
 mod limits;
 mod metrics;
+mod ops;
 mod orders;
 mod paging;
 mod problem;
@@ -35,6 +36,7 @@ pub fn app(state: AppState) -> Router {
         .merge(endings::routes())
         .merge(health::routes())
         .merge(metrics::routes())
+        .merge(ops::routes())
         .merge(orders::routes())
         .merge(stock::routes())
         .merge(webhooks::routes())
