@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use onehold::allocator::{Combiner, Outcome};
 use onehold::convert::{self, Applied};
 use onehold::db::Db;
+use onehold::ops::minutes;
 use onehold::queue::catalogue::{
     ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, REFILL, RESERVE, RefillPool, ReserveOrder, Task,
 };
@@ -94,7 +95,12 @@ async fn keep_house(db: &Db, job: Housekeeping) -> Result<(), JobError> {
             metrics::counter!("onehold_holds_expired_total").increment(expired);
         }
         Task::Requeue => sweep::requeue(db).await.map(|_| ())?,
-        Task::RollUp => sweep::roll_up(db).await.map(|_| ())?,
+        Task::RollUp => {
+            // Both are done, whatever becomes of the other.
+            let (rolled, counted) = (sweep::roll_up(db).await, minutes::count(db).await);
+            rolled?;
+            counted?;
+        }
         Task::Prune => queue::prune(db).await.map(|_| ())?,
     }
     Ok(())

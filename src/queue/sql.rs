@@ -65,6 +65,7 @@ pub(super) async fn claim(
                where job_type = $1
                  and (status = 'Pending' or (status = 'Failed' and attempts < max_attempts))
                  and run_at between now() - make_interval(secs => $4) and now()
+                 and not exists (select from apalis.paused_queues p where p.queue = $1)
                order by run_at limit $3 for update skip locked))
            returning id, job as payload, attempts as attempt, max_attempts, lock_at as "lock_at!",
                      extract(epoch from now() - run_at)::float8 as "overdue!""#,

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::super::Watch;
-use super::{locked, sql};
+use super::super::standing;
+use super::locked;
 use crate::db::Db;
 
 /// How old numbers may be.
@@ -74,10 +75,8 @@ impl Gauges {
 }
 
 async fn ask(watch: &Watch) -> Result<String, sqlx::Error> {
-    let pool = watch.pool();
-    let queues: Vec<String> = crate::queue::catalogue::ALL.iter().map(|queue| queue.name.to_owned()).collect();
-    let depths = sql::queues(pool, &queues).await?;
-    let stands = sql::stands(pool).await?;
+    let depths = standing::queues(watch).await?;
+    let stands = standing::stands(watch, None).await?;
     let mut text = Text::default();
     let states = depths.iter().flat_map(|d| {
         let of = |state, n: i64| (format!("queue=\"{}\",state=\"{state}\"", d.queue), number_of(n));

@@ -4,8 +4,8 @@
 
 mod gauges;
 mod names;
-mod sql;
 
+use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +24,17 @@ const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 const UPKEEP: Duration = Duration::from_secs(5);
 
 static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+
+/// Connection time of one kind of transaction.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The transaction's name.
+    pub name: String,
+    /// Seconds, all together.
+    pub seconds: f64,
+    /// How many there were.
+    pub times: f64,
+}
 
 /// The numbers of this process, and those of the database behind it. Cheap to clone.
 #[derive(Clone)]
@@ -50,6 +61,21 @@ impl Metrics {
             }
         });
         Self { recorder: recorder.clone(), gauges: Gauges::of(db, watch) }
+    }
+
+    /// How long transactions of this process kept their connections, by name, since it started.
+    #[must_use]
+    pub fn connection_seconds(&self) -> Vec<Held> {
+        let text = self.recorder.as_ref().map(PrometheusHandle::render).unwrap_or_default();
+        let of = |line: &str, what: &str| {
+            let rest = line.strip_prefix("onehold_transaction_seconds_")?.strip_prefix(what)?;
+            let (name, value) = rest.strip_prefix("{name=\"")?.split_once("\"} ")?;
+            Some((name.to_owned(), value.parse::<f64>().ok()?))
+        };
+        let counts: HashMap<String, f64> = text.lines().filter_map(|line| of(line, "count")).collect();
+        let sums = text.lines().filter_map(|line| of(line, "sum"));
+        sums.map(|(name, seconds)| Held { times: counts.get(&name).copied().unwrap_or_default(), name, seconds })
+            .collect()
     }
 
     /// Everything in Prometheus's text format. Asks the database for a few seconds at most; where that does not

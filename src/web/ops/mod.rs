@@ -1,10 +1,15 @@
 //! The dashboard: pages rendered here, for those who signed in with a key of scope ops. Whatever comes from
 //! outside is text (maud escapes it), and nothing is loaded from elsewhere.
 
+mod actions;
+mod inventory;
+mod live;
+mod orders;
+mod overview;
 mod page;
 mod session;
+mod work;
 
-use session::Operator;
 pub(crate) use session::Watcher;
 
 use axum::Router;
@@ -27,12 +32,19 @@ pub(super) fn routes() -> Router<AppState> {
         .route("/ops/style.css", get(|| file("text/css; charset=utf-8", include_str!("style.css"))))
         .route("/ops/live.js", get(|| file("text/javascript; charset=utf-8", include_str!("live.js"))))
         .route("/ops/icon.svg", get(|| file("image/svg+xml", include_str!("icon.svg"))))
-        .route("/ops", get(overview))
+        .route("/ops", get(overview::overview))
+        .route("/ops/live", get(live::overview_live))
+        .route("/ops/orders", get(orders::list))
+        .route("/ops/orders/{id}", get(orders::order))
+        .route("/ops/orders/{id}/{wish}", post(actions::order))
+        .route("/ops/inventory", get(inventory::inventory))
+        .route("/ops/queues", get(work::queues))
+        .route("/ops/queues/{name}", get(work::queue))
+        .route("/ops/queues/{name}/{wish}", post(actions::queue))
+        .route("/ops/jobs/{id}", get(work::job))
+        .route("/ops/jobs/{id}/{wish}", post(actions::job))
+        .route("/ops/connections", get(inventory::connections))
         .layer(middleware::from_fn(strictly))
-}
-
-async fn overview(operator: Operator) -> Response {
-    page::page(&operator, "Overview", "/ops", maud::html! {}).into_response()
 }
 
 async fn sign_in_page() -> Response {

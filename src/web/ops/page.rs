@@ -13,7 +13,7 @@ const TABS: [(&str, &str); 5] = [
     ("/ops", "Overview"),
     ("/ops/orders", "Orders"),
     ("/ops/inventory", "Inventory"),
-    ("/ops/work", "Queues"),
+    ("/ops/queues", "Queues"),
     ("/ops/connections", "Connections"),
 ];
 

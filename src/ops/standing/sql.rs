@@ -1,18 +1,23 @@
-//! The questions behind the gauges. Each is bounded in rows by limits within, and in time by the server. They go
-//! over all shops, shop by shop: they are an operator's questions.
+//! How things stand at this moment. Each question is bounded in rows by limits within, and in time by the server.
+//! Over all shops they go shop by shop: they are an operator's questions.
 
 use sqlx::PgPool;
 
-/// A queue at this moment.
-pub(super) struct Depth {
-    pub(super) queue: String,
-    pub(super) ready: i64,
-    pub(super) later: i64,
-    pub(super) running: i64,
-    pub(super) dead: i64,
-    /// Seconds.
-    pub(super) oldest: f64,
-    pub(super) paused: bool,
+use super::{Depth, Stands, Worker};
+
+/// A worker that was seen lately.
+pub(super) async fn workers(pool: &PgPool, most: i64) -> Result<Vec<Worker>, sqlx::Error> {
+    sqlx::query_as!(
+        Worker,
+        r#"select w.id as name, w.worker_type as queue, extract(epoch from now() - w.last_seen)::float8 as "silence!",
+                  w.started_at,
+                  (select count(*) from (select from apalis.jobs j where j.lock_by = w.id
+                      and j.status in ('Queued', 'Running') limit 1001) x) as "running!"
+           from apalis.workers w order by w.last_seen desc limit $1"#,
+        most
+    )
+    .fetch_all(pool)
+    .await
 }
 
 /// The queues of these names.
@@ -45,23 +50,8 @@ pub(super) async fn queues(pool: &PgPool, names: &[String]) -> Result<Vec<Depth>
     .await
 }
 
-/// What stands where.
-pub(super) struct Stands {
-    pub(super) workers: i64,
-    pub(super) silence: f64,
-    pub(super) lapsing: i64,
-    pub(super) sweep_lag: f64,
-    pub(super) placed_oldest: f64,
-    pub(super) payments: i64,
-    pub(super) payments_oldest: f64,
-    pub(super) late: i64,
-    pub(super) mismatch: i64,
-    pub(super) refund_due: i64,
-    pub(super) shortfalls: i64,
-}
-
-/// Over all shops.
-pub(super) async fn stands(pool: &PgPool) -> Result<Stands, sqlx::Error> {
+/// Of one shop, or over all.
+pub(super) async fn stands(pool: &PgPool, shop_id: Option<i32>) -> Result<Stands, sqlx::Error> {
     sqlx::query_as!(
         Stands,
         r#"select
@@ -99,7 +89,9 @@ pub(super) async fn stands(pool: &PgPool) -> Result<Stands, sqlx::Error> {
                         and w.payment_state in ('late', 'mismatch', 'refund_due') limit 1001) x) t on true
            left join lateral (select count(*) as short from (
                select from onehold.stock_shortfalls l where l.shop_id = s.id and l.cleared_at is null
-               limit 1001) x) u on true"#
+               limit 1001) x) u on true
+           where $1::int is null or s.id = $1"#,
+        shop_id
     )
     .fetch_one(pool)
     .await
