@@ -30,7 +30,7 @@ async fn eight_orders_at_once_on_three_machines_get_three_different_machines() {
         match outcome {
             Outcome::Reserved => machines.extend(scene.assets(*id, "held").await),
             Outcome::Refused(refusal) => assert!(matches!(refusal.kind, Kind::Contended | Kind::Held), "{refusal:?}"),
-            Outcome::AlreadyDecided | Outcome::NoSuchOrder => panic!("{outcome:?}"),
+            Outcome::Waiting | Outcome::AlreadyDecided | Outcome::NoSuchOrder => panic!("{outcome:?}"),
         }
     }
     assert_eq!(machines.len(), 3);

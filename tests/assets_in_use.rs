@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use onehold::allocator::Outcome;
+use onehold::allocator::{Outcome, waiting};
 use onehold::db::Db;
 use onehold::stock::assets::{self, Deleted, Put};
 use onehold::stock::description::{self, Description, Status};
@@ -37,7 +37,7 @@ async fn what_an_order_was_promised_cannot_be_taken_from_it_while_held_or_bound(
             changed("location", json!("FRA")),
             changed("status", json!("retired")),
         ] {
-            assert_eq!(assets::put(&scene.db, SHOP, "m-01", &refused).await.unwrap(), Put::InUse(order));
+            assert_eq!(waiting::put_asset(&scene.db, SHOP, "m-01", &refused).await.unwrap(), Put::InUse(order));
         }
         assert_eq!(assets::delete(&scene.db, SHOP, "m-01").await.unwrap(), Deleted::InUse(order));
         assert_eq!(assets::get(&scene.db, SHOP, "m-01").await.unwrap().unwrap(), before);
@@ -50,7 +50,7 @@ async fn what_an_order_was_promised_cannot_be_taken_from_it_while_held_or_bound(
             changed("status", json!("maintenance")),
             machine(),
         ] {
-            let put = assets::put(&scene.db, SHOP, "m-01", &allowed).await.unwrap();
+            let put = waiting::put_asset(&scene.db, SHOP, "m-01", &allowed).await.unwrap();
             let Put::Replaced(asset) = put else { panic!("{put:?}") };
             assert_eq!((asset.held_by, asset.bound_to), (before.held_by, before.bound_to));
             assert_eq!((asset.rank, asset.status, &asset.vendor), (allowed.rank, allowed.status, &allowed.vendor));
@@ -109,7 +109,7 @@ async fn a_deleted_asset_with_a_history_keeps_it_and_its_key_is_free_again() {
     assert_eq!(assets::delete(&scene.db, SHOP, "m-02").await.unwrap(), Deleted::Done);
     assert_eq!(scene.number("select count(*) from onehold.assets").await, 1);
 
-    let put = assets::put(&scene.db, SHOP, "m-01", &machine()).await.unwrap();
+    let put = waiting::put_asset(&scene.db, SHOP, "m-01", &machine()).await.unwrap();
     assert!(matches!(put, Put::Created(_)), "{put:?}");
     let listed = assets::list(&scene.db, SHOP, &assets::Filter { limit: 10, ..Default::default() }).await.unwrap();
     assert_eq!(listed.len(), 1);
@@ -165,7 +165,7 @@ async fn a_hold_that_commits_while_a_deletion_waits_for_the_asset_is_seen_by_it(
         let other = tokio::spawn(async move {
             if retire {
                 let retired = Description { status: Status::Retired, ..machine() };
-                assert_eq!(assets::put(&db, SHOP, "m-01", &retired).await.unwrap(), Put::InUse(order));
+                assert_eq!(waiting::put_asset(&db, SHOP, "m-01", &retired).await.unwrap(), Put::InUse(order));
             } else {
                 assert_eq!(assets::delete(&db, SHOP, "m-01").await.unwrap(), Deleted::InUse(order));
             }
@@ -211,7 +211,7 @@ async fn two_puts_of_one_new_key_at_once_make_one_asset() {
     let scene = Scene::with_machines(0).await;
     let answers = scene
         .at_once((0..8).collect(), |db, rank| async move {
-            let put = assets::put(&db, SHOP, "m-01", &Description { rank, ..machine() }).await.unwrap();
+            let put = waiting::put_asset(&db, SHOP, "m-01", &Description { rank, ..machine() }).await.unwrap();
             matches!(put, Put::Created(_))
         })
         .await;

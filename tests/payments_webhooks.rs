@@ -8,6 +8,7 @@ use onehold::shops::Shop;
 use reqwest::RequestBuilder;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
+use sqlx::ConnectOptions as _;
 use tokio::sync::Barrier;
 
 use crate::payments_signing::{now, standard, standard_at, standard_event, stripe, stripe_event, stripe_header};
@@ -310,7 +311,14 @@ async fn a_database_that_is_down_is_a_503_and_the_provider_tries_again() {
     assert_eq!(kept(&db).await, (1, 1));
 
     // One that goes away between two events.
-    db.pool().close().await;
+    let name = db.options().get_database().unwrap().to_owned();
+    let mut elsewhere = db.options().clone().database("postgres").connect().await.unwrap();
+    for away in [
+        format!("alter database {name} with allow_connections false"),
+        format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"),
+    ] {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(away)).execute(&mut elsewhere).await.unwrap();
+    }
     problem(stripe(&served, "main", STRIPE_SECRETS[0], stripe_event("evt_2").as_bytes()), 503, "unavailable").await;
 }
 

@@ -75,3 +75,40 @@ async fn reads(tx: &mut sqlx::PgConnection) -> Result<(i64, i64), sqlx::Error> {
                    where schemaname = 'onehold' and relname = 'assets'";
     sqlx::query_as(counted).fetch_one(tx).await
 }
+
+/// A session keeps the plan of a statement that it has used before, and made it while the table was nearly empty.
+#[tokio::test]
+async fn after_a_fast_start_a_payment_that_names_an_order_reads_that_order_only() {
+    let scene = Scene::with_machines(1).await;
+    // One session, as sessions keep plans of their own, and as its counts can be asked for.
+    let db = onehold::db::Db::connect_with(scene.db.options().clone(), 1).await.unwrap();
+    let id = scene.place_one("paid").await;
+    scene.reserve(id).await;
+    let pay = async |event: &str| {
+        scene.keep_event(&id.to_string(), event, "succeeded").await;
+        let before = orders_read(&db).await;
+        onehold::convert::apply(&db, SHOP, "standard", event).await.unwrap();
+        orders_read(&db).await - before
+    };
+    for early in 0..8 {
+        pay(&format!("early-{early}")).await;
+    }
+    scene
+        .run(
+            "insert into onehold.orders (shop_id, idempotency_key) select 1, 'o' || n from generate_series(1, 20000) n",
+        )
+        .await;
+    let grown = onehold::db::analyze_what_grew(&db).await.unwrap();
+    assert!(grown.contains(&"onehold.orders".to_owned()), "{grown:?}");
+    let read = pay("late").await;
+    assert!(read <= 12, "{read} orders were read for one payment");
+    assert_eq!(onehold::db::analyze_what_grew(&db).await.unwrap(), Vec::<String>::new(), "nothing has grown since");
+}
+
+/// Rows of orders read so far, by scans of the table and of its indexes.
+async fn orders_read(db: &onehold::db::Db) -> i64 {
+    sqlx::query("select pg_stat_force_next_flush()").execute(db.pool()).await.unwrap();
+    let read = "select (seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint from pg_stat_user_tables
+                where schemaname = 'onehold' and relname = 'orders'";
+    sqlx::query_scalar(read).fetch_one(db.pool()).await.unwrap()
+}

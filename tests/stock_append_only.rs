@@ -145,10 +145,13 @@ async fn stock_cannot_be_cut_below_what_is_held_unless_forced_and_then_the_short
 async fn on_hand_is_the_sum_of_the_ledger_however_much_of_it_is_rolled_up() {
     let scene = Scene::with_machines(0).await;
     pool_bound(&scene, 4).await;
-    for _ in 0..20 {
-        receive(&scene, "X", "BER", 1).await;
-        receive(&scene, "Y", "FRA", 2).await;
-    }
+    scene
+        .run(
+            "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference)
+             select 1, sku, location, delta, 'receipt', sku || n
+             from generate_series(1, 20) n, (values ('X', 'BER', 1), ('Y', 'FRA', 2)) s (sku, location, delta)",
+        )
+        .await;
     let rolled = scene
         .at_once(vec![7; 6], |db, limit| async move {
             sqlx::query_scalar::<_, i64>("select onehold.roll_up(1, $1)")

@@ -70,15 +70,22 @@ async fn rolling_up_keeps_on_hand_while_sales_run_at_once() {
     scene.verify().await;
 }
 
+/// Movements of eight pools, PSU with one of them, that nothing has rolled up.
+async fn movements(count: i32) -> Scene {
+    let scene = Scene::with_machines(0).await;
+    scene
+        .run(&format!(
+            "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference)
+             select 1, case n when 1 then 'PSU' else 'S' || n % 7 end, 'BER', 1, 'receipt', 'r' || n
+             from generate_series(1, {count}) n"
+        ))
+        .await;
+    scene
+}
+
 #[tokio::test]
 async fn rolling_up_ends_with_everything_and_leaves_what_others_have_locked() {
-    let scene = stocked(1).await;
-    scene
-        .run(
-            "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference)
-             select 1, 'S' || n % 7, 'BER', 1, 'receipt', 'r' || n from generate_series(1, 12000) n",
-        )
-        .await;
+    let scene = movements(12_001).await;
     let mut other = scene.db.pool().acquire().await.unwrap();
     sqlx::raw_sql("begin; select from onehold.stock_deltas where sku = 'PSU' for update")
         .execute(&mut *other)
@@ -93,13 +100,7 @@ async fn rolling_up_ends_with_everything_and_leaves_what_others_have_locked() {
 
 #[tokio::test]
 async fn six_at_once_roll_each_movement_up_once() {
-    let scene = stocked(1).await;
-    scene
-        .run(
-            "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference)
-             select 1, 'S' || n % 7, 'BER', 1, 'receipt', 'r' || n from generate_series(1, 12000) n",
-        )
-        .await;
+    let scene = movements(12_001).await;
     let rolled = scene.at_once(vec![(); 6], |db, ()| async move { ledger::roll_up(&db, SHOP).await.unwrap() }).await;
     let left = ledger::roll_up(&scene.db, SHOP).await.unwrap();
     assert_eq!(rolled.iter().sum::<u64>() + left, 12_001, "{rolled:?}");
@@ -150,8 +151,58 @@ async fn verify_sees_a_unit_too_many_and_one_too_few() {
     scene.run("update onehold.stock_levels set rolled = rolled + 1").await;
     says(&scene, "the ledger's sum is").await;
     scene.run("update onehold.stock_levels set rolled = rolled - 1").await;
+    scene
+        .run(
+            "insert into onehold.stock_movements (shop_id, sku, location, delta, kind, reference)
+             values (1, 'PSU', 'BER', 1, 'receipt', 'typed')",
+        )
+        .await;
     scene.run("delete from onehold.stock_deltas").await;
     says(&scene, "the ledger's sum is").await;
+}
+
+#[tokio::test]
+async fn verify_sees_holds_that_are_not_counted_as_held() {
+    let scene = stocked(5).await;
+    let id = scene.place("a", wants(2)).await;
+    scene.reserve(id).await;
+    assert!(broken(&scene).await.is_empty());
+    scene.run("update onehold.stock_levels set held = held + 1").await;
+    says(&scene, "what is held is what was rolled up").await;
+    scene.run("update onehold.stock_levels set held = held - 1").await;
+    scene.run("delete from onehold.stock_deltas").await;
+    says(&scene, "what is held is what was rolled up").await;
+}
+
+/// Holds that are typed by hand count as well, each statement's once; and those that end count no more.
+#[tokio::test]
+async fn what_is_held_follows_whatever_begins_or_ends_holds() {
+    let scene = stocked(9).await;
+    for n in 0..3 {
+        let id = scene.place(&format!("o{n}"), wants(2)).await;
+        scene.reserve(id).await;
+    }
+    let held = || async { ledger::levels(&scene.db, SHOP, "PSU").await.unwrap().remove(0).held };
+    assert_eq!(held().await, 6);
+    let first = "(select id from onehold.orders where idempotency_key = 'o0')";
+    scene.run(&format!("update onehold.reservations set state = 'expired' where order_id = {first}")).await;
+    assert_eq!(held().await, 4);
+    scene
+        .run("update onehold.reservations set expires_at = expires_at + interval '1 second' where state = 'held'")
+        .await;
+    assert_eq!(held().await, 4);
+    ledger::roll_up(&scene.db, SHOP).await.unwrap();
+    assert_eq!(held().await, 4);
+    scene.run("delete from onehold.reservations where state = 'held'").await;
+    assert_eq!(held().await, 0);
+    scene
+        .run(&format!(
+            "insert into onehold.reservations (shop_id, order_id, line, sku, location, quantity, expires_at)
+             select 1, {first}, n, 'PSU', 'BER', n, now() + interval '1 hour' from generate_series(3, 4) n"
+        ))
+        .await;
+    assert_eq!(held().await, 7);
+    assert_eq!(scene.number("select count(*) from onehold.stock_deltas where held <> 0").await, 2);
 }
 
 #[tokio::test]

@@ -282,7 +282,7 @@ async fn apply(scene: &Scene, model: &mut Model, answer: Answer) {
                     State::Held
                 }
                 Outcome::Refused(_) => State::Ended,
-                Outcome::AlreadyDecided | Outcome::NoSuchOrder => panic!("{outcome:?}"),
+                Outcome::Waiting | Outcome::AlreadyDecided | Outcome::NoSuchOrder => panic!("{outcome:?}"),
             };
             model.orders.push(Order { id, state, units });
         }

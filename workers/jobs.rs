@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use onehold::allocator::{Combiner, Outcome};
-use onehold::convert::{self, Applied};
+use onehold::convert::{Applied, Converter};
 use onehold::db::Db;
 use onehold::ops::minutes;
 use onehold::queue::catalogue::{
@@ -18,17 +18,17 @@ use onehold::sweep;
 ///
 /// Safe to repeat: each of the works below is, and says so where it stands.
 pub(crate) fn handler(db: Db) -> Handler {
-    let combiner = Combiner::start(&db);
+    let (combiner, converter) = (Combiner::start(&db), Converter::start(&db));
     Arc::new(move |delivery| {
-        let (db, combiner) = (db.clone(), combiner.clone());
-        Box::pin(async move { run(&db, &combiner, &delivery).await })
+        let (db, combiner, converter) = (db.clone(), combiner.clone(), converter.clone());
+        Box::pin(async move { run(&db, &combiner, &converter, &delivery).await })
     })
 }
 
-async fn run(db: &Db, combiner: &Combiner, delivery: &Delivery) -> Result<(), JobError> {
+async fn run(db: &Db, combiner: &Combiner, converter: &Converter, delivery: &Delivery) -> Result<(), JobError> {
     match delivery.queue {
         q if q == RESERVE.name => reserve(combiner, decode(delivery)?).await,
-        q if q == CONVERT.name => apply(db, decode(delivery)?).await,
+        q if q == CONVERT.name => apply(converter, decode(delivery)?).await,
         q if q == REFILL.name => refill(db, decode(delivery)?).await,
         q if q == HOUSEKEEPING.name => keep_house(db, decode(delivery)?).await,
         other => Err(JobError::Dead(anyhow!("no work is known for the queue {other}"))),
@@ -48,6 +48,7 @@ async fn reserve(combiner: &Combiner, job: ReserveOrder) -> Result<(), JobError>
             decided("refused", refusal.kind.code());
             tracing::info!(shop = job.shop, order = %job.order, took_ms, kind = refusal.kind.code(), "refused");
         }
+        Outcome::Waiting => tracing::info!(shop = job.shop, order = %job.order, took_ms, "waits for stock"),
         Outcome::AlreadyDecided => tracing::debug!(order = %job.order, "decided before"),
         Outcome::NoSuchOrder => return Err(JobError::Dead(anyhow!("there is no order {}", job.order))),
     }
@@ -58,9 +59,9 @@ fn decided(outcome: &'static str, kind: &'static str) {
     metrics::counter!("onehold_decisions_total", "outcome" => outcome, "kind" => kind).increment(1);
 }
 
-async fn apply(db: &Db, job: ApplyPayment) -> Result<(), JobError> {
+async fn apply(converter: &Converter, job: ApplyPayment) -> Result<(), JobError> {
     let began = std::time::Instant::now();
-    let applied = convert::apply(db, job.shop, &job.provider, &job.event).await?;
+    let applied = converter.apply(job.shop, &job.provider, &job.event).await?;
     if applied == Applied::NoSuchEvent {
         return Err(JobError::Dead(anyhow!("there is no {} event {}", job.provider, job.event)));
     }

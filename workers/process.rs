@@ -18,6 +18,12 @@ pub(crate) fn log(logging: &Logging) {
         eprintln!("onehold: the log filter {:?} is not understood ({error}); logging info", logging.filter);
         EnvFilter::new("info")
     });
+    // A baseline of the bench tells of each job that it runs, which would be measured too.
+    #[cfg(feature = "baselines")]
+    let filter = match "graphile_worker=warn".parse() {
+        Ok(quiet) => filter.add_directive(quiet),
+        Err(_) => filter,
+    };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if logging.log_json {
         builder.json().init();

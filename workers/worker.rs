@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::Args;
 use onehold::config::{Database, Ending, Watching, Work};
-use onehold::db::{Db, Notices};
+use onehold::db::{Db, Notices, keep_statistics};
 use onehold::queue::catalogue::{self, Queue};
 use onehold::queue::{self, Settings};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,13 @@ pub(crate) async fn work(
     let settings = Settings { grace: ending.grace(), ..Settings::default() };
     let notices = Notices::start(&db);
     let handler = jobs::handler(db.clone());
-    queue::run(db, &notices, queues, handler, settings, shutdown).await
+    let statistics = {
+        let (db, shutdown) = (db.clone(), shutdown.clone());
+        tokio::spawn(async move { keep_statistics(&db, &shutdown).await })
+    };
+    let ended = queue::run(db, &notices, queues, handler, settings, shutdown).await;
+    statistics.abort();
+    ended
 }
 
 /// The queues with these names; every queue for none.

@@ -1,56 +1,56 @@
-//! Many orders per commit: the jobs that run at once hand their orders in here, and what has gathered while
-//! the batch before was on its way is reserved in one transaction. An order that comes alone is a batch of
-//! one, so an idle system waits for nothing.
+//! Many orders per commit: the jobs that run at once hand their orders in here, and what has gathered while the batch
+//! before was on its way is reserved in one transaction.
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
 use super::{Outcome, announce, run, sql};
-use crate::db::{Db, Fault, Verdict};
+use crate::db::{Batcher, Db, Fault, LOCK_TIMEOUT};
 use crate::queue::catalogue::REFILL;
-
-/// The most orders of one transaction: above it the fsync is cheap enough per order, and locks are held
-/// longer.
-const MOST_PER_BATCH: usize = 64;
-/// How many batches are on their way at once: while one waits for its commit, the next is worked on.
-const BATCHES_AT_ONCE: usize = 2;
-/// How many orders may wait; the worker's own concurrency is far below.
-const MOST_WAITING: usize = 4_096;
-
-struct Ask {
-    shop_id: i32,
-    order: Uuid,
-    answer: oneshot::Sender<Quick>,
-}
 
 /// What the quick way came to for one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quick {
     Reserved,
     Decided,
-    /// It needs the careful way.
-    Apart,
 }
 
 /// Takes orders in and reserves what has gathered. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Combiner {
     db: Db,
-    inbox: mpsc::Sender<Ask>,
+    batcher: Batcher<Uuid, Quick>,
 }
 
 impl Combiner {
     /// Begins to combine; ends when the last clone is dropped. Must be called on a Tokio runtime.
     #[must_use]
     pub fn start(db: &Db) -> Self {
-        let (inbox, asks) = mpsc::channel(MOST_WAITING);
-        let asks = Arc::new(Mutex::new(asks));
-        for _ in 0..BATCHES_AT_ONCE {
-            tokio::spawn(combine(db.clone(), Arc::clone(&asks)));
-        }
-        Self { db: db.clone(), inbox }
+        let notifier = db.notifier().clone();
+        let work = Arc::new(move |lanes, shop_id, orders: Vec<Uuid>| {
+            let notifier = notifier.clone();
+            let batch: futures_util::future::BoxFuture<'static, _> = Box::pin(async move {
+                let done = sql::reserve_batch(&lanes, shop_id, &orders).await?;
+                if done.iter().any(|done| done.woke) {
+                    notifier.job(REFILL.name);
+                }
+                let quick = |order: &Uuid| match done.iter().find(|done| done.order == *order)?.outcome.as_str() {
+                    "reserved" => Some(Quick::Reserved),
+                    "decided" => Some(Quick::Decided),
+                    _ => None,
+                };
+                Ok(orders.iter().map(quick).collect())
+            });
+            batch
+        });
+        Self { db: db.clone(), batcher: Batcher::start(db, "reserve", LOCK_TIMEOUT, work) }
+    }
+
+    /// How many orders have shared a transaction on average; 1 before the first.
+    #[must_use]
+    pub fn mean_batch(&self) -> f64 {
+        self.batcher.mean_batch()
     }
 
     /// Reserves a placed order, or refuses it: as [`run`], and in company where there is any.
@@ -60,57 +60,12 @@ impl Combiner {
     /// # Errors
     /// Faults of the database.
     pub async fn run(&self, shop_id: i32, order: Uuid) -> Result<Outcome, Fault> {
-        let (answer, answered) = oneshot::channel();
-        // Where the combiner is gone or gave no answer, the careful way gives one.
-        let quick = match self.inbox.send(Ask { shop_id, order, answer }).await {
-            Ok(()) => answered.await.unwrap_or(Quick::Apart),
-            Err(_) => Quick::Apart,
-        };
-        let outcome = match quick {
-            Quick::Reserved => Outcome::Reserved,
-            Quick::Decided => Outcome::AlreadyDecided,
-            Quick::Apart => return run(&self.db, shop_id, order).await,
+        let outcome = match self.batcher.ask(shop_id, order).await {
+            Some(Quick::Reserved) => Outcome::Reserved,
+            Some(Quick::Decided) => Outcome::AlreadyDecided,
+            None => return run(&self.db, shop_id, order).await,
         };
         announce(&self.db, order, &outcome);
         Ok(outcome)
-    }
-}
-
-async fn combine(db: Db, asks: Arc<Mutex<mpsc::Receiver<Ask>>>) {
-    let mut batch = Vec::new();
-    while asks.lock().await.recv_many(&mut batch, MOST_PER_BATCH).await > 0 {
-        // No transaction spans shops.
-        while let Some(shop_id) = batch.first().map(|ask| ask.shop_id) {
-            let (mine, others): (Vec<_>, Vec<_>) = batch.drain(..).partition(|ask| ask.shop_id == shop_id);
-            batch = others;
-            reserve(&db, shop_id, mine).await;
-        }
-    }
-}
-
-async fn reserve(db: &Db, shop_id: i32, asks: Vec<Ask>) {
-    let orders: Vec<Uuid> = asks.iter().map(|ask| ask.order).collect();
-    let orders = &orders;
-    let reserved = db
-        .transaction("reserve_batch", |mut tx| {
-            Box::pin(async move { Ok(Verdict::Commit(sql::reserve_batch(&mut tx, shop_id, orders).await?)) })
-        })
-        .await;
-    let outcomes = reserved.unwrap_or_else(|fault| {
-        // A batch that fails as a whole is split: each order goes its own way, and meets its own fault.
-        tracing::warn!(%fault, orders = orders.len(), "a batch of orders failed; they are reserved one by one");
-        Vec::new()
-    });
-    if outcomes.iter().any(|done| done.woke) {
-        db.notifier().job(REFILL.name);
-    }
-    for ask in asks {
-        let quick = match outcomes.iter().find(|done| done.order == ask.order).map(|done| done.outcome.as_str()) {
-            Some("reserved") => Quick::Reserved,
-            Some("decided") => Quick::Decided,
-            _ => Quick::Apart,
-        };
-        // A caller that has given up is not told; its order stays as it is.
-        let _ = ask.answer.send(quick);
     }
 }

@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::attempt::{Attempt, MOST_ATTEMPTS, NewHold, hold};
 use super::candidates::{Candidate, list, lock_first};
 use super::refusal::Refusal;
+use super::sql::Clearing;
 use super::{availability, sql};
 use crate::db::Fault;
 use crate::reservations::{self, Units};
@@ -29,6 +30,8 @@ enum Slot {
     Empty {
         contended: bool,
     },
+    /// Lapsed holds stand in the way that are not to be expired here.
+    BehindLapsed,
 }
 
 /// Fills every slot of `line`, or says why it cannot be.
@@ -45,8 +48,10 @@ pub(super) async fn fill(
         }
         match fill_slot(conn, order, line, slot).await? {
             Slot::Filled => {}
+            Slot::BehindLapsed => return Ok(Filled::BehindLapsed),
             Slot::Empty { contended } => {
-                if contended && !last {
+                // Lapsed holds that are left in the way are another's at this moment.
+                if (contended || order.clearing == Clearing::Never) && !last {
                     // It is tried again at once: counting a whole category would only hold the locks longer.
                     return Ok(Filled::Short(Refusal::contended(line.line)));
                 }
@@ -68,10 +73,13 @@ async fn fill_slot(
 ) -> Result<Slot, Fault> {
     let wanted = &line.wanted;
     let mut listed = list(conn, order.shop_id, wanted).await?;
-    if listed.is_empty() {
+    if listed.is_empty() && order.clearing != Clearing::Never {
         // A lapsed hold is not in the way: it is expired here, without waiting for the sweep.
         let attributes = serde_json::to_value(&wanted.attributes).map_err(anyhow::Error::from)?;
         let lapsed = sql::lapsed_in_the_way(conn, order.shop_id, wanted, &attributes, MOST_LAPSED).await?;
+        if order.clearing == Clearing::Apart && !lapsed.is_empty() {
+            return Ok(Slot::BehindLapsed);
+        }
         if !reservations::expire(conn, order.shop_id, &lapsed, "worker", Units::Leave).await?.is_empty() {
             listed = list(conn, order.shop_id, wanted).await?;
         }

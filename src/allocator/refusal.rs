@@ -17,6 +17,8 @@ pub enum Kind {
     Held,
     /// Nothing that fits can be had.
     Unavailable,
+    /// The buyer would hold more than the shop allows one buyer.
+    Limit,
 }
 
 /// What ruled candidates out. The codes are frozen.
@@ -74,6 +76,7 @@ impl Kind {
             Self::Contended => "contended",
             Self::Held => "held",
             Self::Unavailable => "unavailable",
+            Self::Limit => "limit",
         }
     }
 }
@@ -105,6 +108,12 @@ impl Refusal {
     #[must_use]
     pub fn contended(line: i16) -> Self {
         Self { kind: Kind::Contended, line, retry_after_seconds: Some(CONTENDED_RETRY_SECONDS), reasons: Vec::new() }
+    }
+
+    /// The buyer would hold too much, whatever is there: it is about the order, so it names its first line.
+    #[must_use]
+    pub fn limit() -> Self {
+        Self { kind: Kind::Limit, line: 1, retry_after_seconds: None, reasons: Vec::new() }
     }
 
     /// The contract's JSON.

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use super::attempt::NewHold;
@@ -19,6 +19,27 @@ pub(super) struct LockedOrder {
     pub(super) deadline: DateTime<Utc>,
     /// Whether it asks for units of a SKU.
     pub(super) has_stock_lines: bool,
+    /// Whether it waits for stock already.
+    pub(super) waiting: bool,
+    /// Whether its time to wait is not over; never where it did not ask to wait.
+    pub(super) may_wait: bool,
+    /// Whether it would take its buyer above the shop's limit.
+    pub(super) over_limit: bool,
+    /// Whether any order of the shop waits for stock.
+    pub(super) anyone_waits: bool,
+    /// What to do about lapsed holds that stand in its way.
+    pub(super) clearing: Clearing,
+}
+
+/// What to do about lapsed holds in an order's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clearing {
+    /// Expire them where they are met.
+    Here,
+    /// Somebody waits for what they keep: expire them in a transaction of their own, which serves him first.
+    Apart,
+    /// Leave them: others are at them, or they are another's to expire.
+    Never,
 }
 
 /// One line of an order.
@@ -28,24 +49,37 @@ pub(super) struct Line {
     pub(super) quantity: i16,
 }
 
+/// Locks a placed order's row, its buyer and the shop's waiting list, the latter for itself `alone` or shared (see the
+/// function in the migration).
 pub(super) async fn lock_order(
     conn: &mut PgConnection,
     shop_id: i32,
     order: Uuid,
+    alone: bool,
 ) -> Result<Option<LockedOrder>, sqlx::Error> {
-    sqlx::query_as!(
-        LockedOrder,
-        r#"select shop_id, id, status, clock_timestamp() + make_interval(secs => hold_seconds) as "deadline!",
-                  exists (select from onehold.order_lines l
-                          where l.shop_id = $1 and l.order_id = $2 and l.sku is not null) as "has_stock_lines!"
-           from onehold.orders
-           where shop_id = $1 and id = $2
-           for update"#,
+    let row = sqlx::query!(
+        r#"select status as "status!", deadline as "deadline!", has_stock_lines as "has_stock_lines!",
+                  waiting as "waiting!", may_wait as "may_wait!", over_limit as "over_limit!",
+                  anyone_waits as "anyone_waits!"
+           from onehold.lock_for_reserving($1, $2, $3)"#,
         shop_id,
-        order
+        order,
+        alone
     )
     .fetch_optional(conn)
-    .await
+    .await?;
+    Ok(row.map(|row| LockedOrder {
+        shop_id,
+        id: order,
+        status: row.status,
+        deadline: row.deadline,
+        has_stock_lines: row.has_stock_lines,
+        waiting: row.waiting,
+        may_wait: row.may_wait,
+        over_limit: row.over_limit,
+        anyone_waits: row.anyone_waits,
+        clearing: if row.anyone_waits { Clearing::Apart } else { Clearing::Here },
+    }))
 }
 
 pub(super) async fn lines(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<Vec<Line>, sqlx::Error> {
@@ -254,6 +288,8 @@ pub(super) async fn refuse(
          ), told as (
              insert into onehold.order_events (shop_id, order_id, kind, actor, detail)
              select $1, id, 'refused', 'worker', $3 from refused
+         ), no_more_waiting as (
+             update onehold.order_lines set waits = false where shop_id = $1 and order_id = $2 and waits
          )
          -- Money that came early is owed back.
          select onehold.enqueue_payments($1, id, 'refused') from refused",
@@ -277,18 +313,15 @@ pub(super) struct Reserved {
     pub(super) woke: bool,
 }
 
-/// Tries the quick way for each of the orders (see the function in the migration).
-pub(super) async fn reserve_batch(
-    conn: &mut PgConnection,
-    shop_id: i32,
-    orders: &[Uuid],
-) -> Result<Vec<Reserved>, sqlx::Error> {
+/// Tries the quick way for each of the orders (see the function in the migration). One statement, so that the
+/// transaction costs no round trips of its own.
+pub(super) async fn reserve_batch(pool: &PgPool, shop_id: i32, orders: &[Uuid]) -> Result<Vec<Reserved>, sqlx::Error> {
     sqlx::query_as!(
         Reserved,
         r#"select order_id as "order!", outcome as "outcome!", woke as "woke!" from onehold.reserve_batch($1, $2)"#,
         shop_id,
         orders
     )
-    .fetch_all(conn)
+    .fetch_all(pool)
     .await
 }

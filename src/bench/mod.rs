@@ -1,38 +1,90 @@
 //! Measuring this installation beside what it is compared with, in one run: absolute times say more about
 //! the machine than about the code, ratios say more about the code.
+//!
+//! Each scenario plays its sides in turn, round by round (`drive`), and afterwards checks that what a side says it
+//! has done is there: a broken run fails rather than print a fast number.
 
 mod assets;
+mod baselines;
+mod cart;
+mod convert;
+mod drive;
+mod end_to_end;
+mod growth;
+mod hot_asset;
 mod hot_sku;
 mod idle;
+mod many_skus;
+mod meter;
+mod queue;
+mod ratio;
 mod sql;
+mod sweep;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use anyhow::Context as _;
 
 use crate::db::Db;
+use crate::shops::{self, MAIN};
+pub use growth::{Curve, Point, draw};
+pub use ratio::{Costs, Figures, Measure, Ratio, table};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// From a POST to `reserved` on an idle system, beside one bare commit.
+    /// From a POST to `reserved` on an idle system, in fsyncs; one order alone by the combiner and without.
     Idle,
-    /// One reservation among many assets, most of them sold or held, beside one among a thousand.
-    Assets,
-    /// Many buyers at once on one SKU, beside one counter row, a pool that is locked whole, and a bare insert.
+    /// Sixty-four buyers at once on one SKU, beside what such a shop is usually built on.
     HotSku,
+    /// Sixty-four buyers at once on ten thousand SKUs.
+    ManySkus,
+    /// Orders of 1, 10 and 50 lines.
+    Cart,
+    /// Sixty-four buyers at once on ten machines: most must be refused.
+    HotAsset,
+    /// One reservation among up to a million assets, most of them sold or held.
+    Assets,
+    /// Payments that are applied, sixty-four at once.
+    Convert,
+    /// Buyers beside the sweep of 100,000 lapsed holds.
+    Sweep,
+    /// Jobs that do nothing.
+    Queue,
+    /// An order's whole way through the fleet, sixty-four at once.
+    EndToEnd,
+    /// One reservation as an installation grows: what the curves are drawn from.
+    Growth,
 }
 
 impl Scenario {
-    /// Every scenario.
-    pub const ALL: [Self; 3] = [Self::Idle, Self::Assets, Self::HotSku];
+    /// Every scenario that compares, in the order of a whole run; [`curves`] are apart.
+    pub const ALL: [Self; 10] = [
+        Self::Idle,
+        Self::HotSku,
+        Self::ManySkus,
+        Self::Cart,
+        Self::HotAsset,
+        Self::Assets,
+        Self::Convert,
+        Self::Sweep,
+        Self::Queue,
+        Self::EndToEnd,
+    ];
 
     /// Whether worker processes belong to the measured fleet.
     #[must_use]
     pub fn wants_workers(self) -> bool {
         match self {
-            Self::Idle => true,
-            Self::Assets | Self::HotSku => false,
+            Self::Idle | Self::EndToEnd | Self::Growth => true,
+            Self::HotSku
+            | Self::ManySkus
+            | Self::Cart
+            | Self::HotAsset
+            | Self::Assets
+            | Self::Convert
+            | Self::Sweep
+            | Self::Queue => false,
         }
     }
 
@@ -47,131 +99,41 @@ impl Scenario {
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
-            Self::Assets => "assets",
             Self::HotSku => "hot-sku",
+            Self::ManySkus => "many-skus",
+            Self::Cart => "cart",
+            Self::HotAsset => "hot-asset",
+            Self::Assets => "assets",
+            Self::Convert => "convert",
+            Self::Sweep => "sweep",
+            Self::Queue => "queue",
+            Self::EndToEnd => "end-to-end",
+            Self::Growth => "growth",
         }
     }
 }
 
-/// What the value of a comparison says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// How long one takes: our time to the other's, so below 1 is faster.
-    Time,
-    /// How many a second at once: our rate to the other's, so above 1 is faster.
-    Rate,
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// How often each side plays.
+    pub rounds: usize,
+    /// How long each side plays in each round, at most.
+    pub round: Duration,
+    /// What the sizes of the scenarios are divided by.
+    pub divisor: usize,
 }
 
-/// One comparison.
-#[derive(Clone, Debug, Serialize)]
-pub struct Ratio {
-    /// The scenario.
-    pub scenario: &'static str,
-    /// What is compared, in short and stable words.
-    pub ratio: &'static str,
-    /// What `value` compares.
-    pub measure: Measure,
-    /// The ratio of the medians: of times, or of the rounds' rates.
-    pub value: f64,
-    /// Of times, the ratio at the quartiles: (ours p25 / baseline p25, ours p75 / baseline p75). Of rates, the
-    /// least and the greatest ratio of any round.
-    pub spread: (f64, f64),
-    /// The median of the rounds' rates, a second: (ours, baseline). Only where rates are compared.
-    pub rates: Option<(f64, f64)>,
-    /// Ours, in milliseconds.
-    pub ours: Distribution,
-    /// What it is compared with, in milliseconds.
-    pub baseline: Distribution,
-}
+impl Effort {
+    /// What a number that is quoted needs; every scenario together takes under a quarter of an hour.
+    pub const FULL: Self = Self { rounds: 5, round: Duration::from_secs(2), divisor: 1 };
+    /// Only that everything runs and leaves behind what it should; its numbers say nothing.
+    pub const EXERCISE: Self = Self { rounds: 1, round: Duration::from_millis(250), divisor: 50 };
 
-/// A distribution of times, in milliseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Distribution {
-    /// How many were measured.
-    pub n: usize,
-    /// A quarter were faster.
-    pub p25: f64,
-    /// The median.
-    pub p50: f64,
-    /// A quarter were slower.
-    pub p75: f64,
-    /// One in a hundred was slower.
-    pub p99: f64,
-    /// The slowest.
-    pub max: f64,
-}
-
-impl Distribution {
-    fn of(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        let at = |percent: usize| {
-            times
-                .get((times.len() * percent / 100).min(times.len().saturating_sub(1)))
-                .map_or(0.0, |t| t.as_secs_f64() * 1e3)
-        };
-        Self { n: times.len(), p25: at(25), p50: at(50), p75: at(75), p99: at(99), max: at(100) }
+    /// A size of a scenario, made smaller by the divisor, but not below `least`.
+    fn size(&self, full: usize, least: usize) -> i32 {
+        i32::try_from((full / self.divisor).max(least)).unwrap_or(i32::MAX)
     }
-}
-
-impl Ratio {
-    fn of(scenario: Scenario, ratio: &'static str, ours: Vec<Duration>, baseline: Vec<Duration>) -> Self {
-        let (ours, baseline) = (Distribution::of(ours), Distribution::of(baseline));
-        Self {
-            scenario: scenario.name(),
-            ratio,
-            measure: Measure::Time,
-            value: ours.p50 / baseline.p50,
-            spread: (ours.p25 / baseline.p25, ours.p75 / baseline.p75),
-            rates: None,
-            ours,
-            baseline,
-        }
-    }
-
-    /// Compares rates, round by round.
-    fn of_rates(scenario: Scenario, ratio: &'static str, ours: &Throughput, baseline: &Throughput) -> Self {
-        let rounds: Vec<f64> = ours.rates.iter().zip(&baseline.rates).map(|(ours, other)| ours / other).collect();
-        Self {
-            scenario: scenario.name(),
-            ratio,
-            measure: Measure::Rate,
-            value: median(&rounds),
-            spread: (rounds.iter().copied().fold(f64::INFINITY, f64::min), rounds.iter().copied().fold(0.0, f64::max)),
-            rates: Some((median(&ours.rates), median(&baseline.rates))),
-            ours: ours.times,
-            baseline: baseline.times,
-        }
-    }
-
-    /// How much longer than usual the slow ones take: the 99th percentile to the median.
-    fn of_tail(scenario: Scenario, ratio: &'static str, ours: &Throughput) -> Self {
-        let times = ours.times;
-        let value = times.p99 / times.p50;
-        let spread = (times.p75 / times.p50, times.max / times.p50);
-        let (scenario, measure) = (scenario.name(), Measure::Time);
-        Self { scenario, ratio, measure, value, spread, rates: None, ours: times, baseline: times }
-    }
-}
-
-/// What one side did in several rounds.
-struct Throughput {
-    /// Of each round, a second.
-    rates: Vec<f64>,
-    /// Of all rounds together.
-    times: Distribution,
-}
-
-impl Throughput {
-    fn of(rates: Vec<f64>, times: Vec<Duration>) -> Self {
-        Self { rates, times: Distribution::of(times) }
-    }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// What the scenarios run on: a whole fleet with a throwaway database.
@@ -181,54 +143,127 @@ pub struct Fleet {
     pub base: String,
     /// An API key of the shop `main` with every scope.
     pub key: String,
-    /// Its database.
+    /// The Standard Webhooks secret of the shop `main`.
+    pub webhook_secret: String,
+    /// Its database, to which it connects as a superuser.
     pub db: Db,
+    /// Whether the server can count statements: see [`prepare`].
+    pub statements: bool,
+    /// A directory on the database's disk; none where the database is elsewhere.
+    pub data_dir: Option<std::path::PathBuf>,
+}
+
+/// What a scenario tells while it runs.
+#[derive(Clone, Debug)]
+pub enum Progress {
+    /// What is going on; of use until the next.
+    Step(String),
+    /// A comparison that is left out, and why; of use as long as the results.
+    Skipped(String),
+}
+
+/// What a scenario has at hand.
+struct Bench<'a> {
+    fleet: &'a Fleet,
+    effort: Effort,
+    shop_id: i32,
+    scenario: Scenario,
+    progress: &'a (dyn Fn(&Progress) + Sync),
+}
+
+impl Bench<'_> {
+    /// Tells what is going on.
+    fn say(&self, what: &str) {
+        (self.progress)(&Progress::Step(format!("{}: {what}", self.scenario.name())));
+    }
+
+    /// Tells that a comparison is left out, and why.
+    fn skip(&self, ratio: &str, why: &str) {
+        (self.progress)(&Progress::Skipped(format!("{}: {ratio}: skipped, as {why}", self.scenario.name())));
+    }
+}
+
+/// Has a throwaway server load what counts statements; it does so at its next start. False where the server does not
+/// have it, and then nothing is changed.
+///
+/// # Errors
+/// A database that refuses.
+pub async fn preload(db: &Db) -> anyhow::Result<bool> {
+    Ok(meter::sql::preload_statements(db.pool()).await?)
+}
+
+/// Makes the counting of statements ready on a server that was started again after [`preload`].
+///
+/// # Errors
+/// A database that refuses.
+pub async fn prepare(db: &Db) -> anyhow::Result<()> {
+    Ok(meter::sql::prepare_statements(db.pool()).await?)
+}
+
+/// Refuses a database that somebody uses: the bench fills the shop `main`.
+///
+/// # Errors
+/// Orders or assets that are there, or a database that refuses.
+pub async fn check_unused(db: &Db) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !sql::is_used(db.pool()).await?,
+        "there are orders or assets in this database: it is not measured on"
+    );
+    Ok(())
 }
 
 /// Runs one scenario; `progress` is told what is going on.
 ///
 /// # Errors
-/// A fleet that does not answer, or a database that refuses.
-pub async fn run(scenario: Scenario, fleet: &Fleet, progress: impl Fn(&str)) -> anyhow::Result<Vec<Ratio>> {
-    match scenario {
-        Scenario::Idle => idle::run(fleet, &progress).await,
-        Scenario::Assets => assets::run(fleet, &progress).await,
-        Scenario::HotSku => hot_sku::run(fleet, &progress).await,
-    }
+/// A fleet that does not answer, a database that refuses, or a scenario that left behind what it should not.
+pub async fn run(
+    scenario: Scenario,
+    fleet: &Fleet,
+    effort: Effort,
+    progress: &(dyn Fn(&Progress) + Sync),
+) -> anyhow::Result<Vec<Ratio>> {
+    let bench = bench(scenario, fleet, effort, progress).await?;
+    let ratios = match scenario {
+        Scenario::Idle => idle::run(&bench).await,
+        Scenario::HotSku => hot_sku::run(&bench).await,
+        Scenario::ManySkus => many_skus::run(&bench).await,
+        Scenario::Cart => cart::run(&bench).await,
+        Scenario::HotAsset => hot_asset::run(&bench).await,
+        Scenario::Assets => assets::run(&bench).await,
+        Scenario::Convert => convert::run(&bench).await,
+        Scenario::Sweep => sweep::run(&bench).await,
+        Scenario::Queue => queue::run(&bench).await,
+        Scenario::EndToEnd => end_to_end::run(&bench).await,
+        Scenario::Growth => growth::run(&bench).await.map(|curves| growth_of(&curves)),
+    };
+    ratios.with_context(|| format!("the scenario {}", scenario.name()))
 }
 
-/// The ratios as a table, times in milliseconds. Of times, a value below 1 is faster than the baseline; of
-/// rates, a value above 1 is.
+/// Measures what the curves are drawn from: see [`draw`] and [`growth_of`].
+///
+/// # Errors
+/// As [`run`].
+pub async fn curves(
+    fleet: &Fleet,
+    effort: Effort,
+    progress: &(dyn Fn(&Progress) + Sync),
+) -> anyhow::Result<Vec<Curve>> {
+    let bench = bench(Scenario::Growth, fleet, effort, progress).await?;
+    growth::run(&bench).await.context("the curves")
+}
+
+/// For each curve, the time at its largest size to that at its smallest.
 #[must_use]
-pub fn table(ratios: &[Ratio]) -> String {
-    let mut lines = vec![format!(
-        "{:9} {:44} {:>5} {:>6} {:>13}  {:>24}  {:>24}  {:>15}",
-        "scenario",
-        "ratio",
-        "of",
-        "value",
-        "spread",
-        "ours p50/p99/max ms",
-        "baseline p50/p99/max ms",
-        "ours/baseline/s"
-    )];
-    for r in ratios {
-        let times = |d: &Distribution| format!("{:.2}/{:.2}/{:.2}", d.p50, d.p99, d.max);
-        let of = match r.measure {
-            Measure::Time => "time",
-            Measure::Rate => "rate",
-        };
-        lines.push(format!(
-            "{:9} {:44} {:>5} {:>6.2} {:>13}  {:>24}  {:>24}  {:>15}",
-            r.scenario,
-            r.ratio,
-            of,
-            r.value,
-            format!("{:.2}-{:.2}", r.spread.0, r.spread.1),
-            times(&r.ours),
-            times(&r.baseline),
-            r.rates.map_or(String::new(), |(ours, baseline)| format!("{ours:.0}/{baseline:.0}")),
-        ));
-    }
-    lines.join("\n")
+pub fn growth_of(curves: &[Curve]) -> Vec<Ratio> {
+    curves.iter().filter_map(Curve::ratio).collect()
+}
+
+async fn bench<'a>(
+    scenario: Scenario,
+    fleet: &'a Fleet,
+    effort: Effort,
+    progress: &'a (dyn Fn(&Progress) + Sync),
+) -> anyhow::Result<Bench<'a>> {
+    let shop = shops::find(&fleet.db, MAIN).await?.context("there is no shop main")?;
+    Ok(Bench { fleet, effort, shop_id: shop.id, scenario, progress })
 }

@@ -5,9 +5,14 @@
 
 mod pay;
 mod sql;
+mod together;
+
+pub use together::Converter;
 
 use sqlx::PgConnection;
+use uuid::Uuid;
 
+use crate::allocator::waiting;
 use crate::db::{Db, Fault, Verdict};
 use crate::orders::Status;
 use crate::payments::Effect;
@@ -46,25 +51,37 @@ pub enum Applied {
 /// # Errors
 /// Faults of the database only.
 pub async fn apply(db: &Db, shop_id: i32, provider: &str, event_id: &str) -> Result<Applied, Fault> {
-    db.transaction("convert", |mut tx| {
-        Box::pin(async move {
-            let applied = apply_in(&mut tx, shop_id, provider, event_id).await?;
-            Ok(match applied {
-                Applied::Waits | Applied::AlreadySettled | Applied::NoSuchEvent => Verdict::Rollback(applied),
-                Applied::Converted
-                | Applied::Unchanged
-                | Applied::RefundDue
-                | Applied::Mismatch
-                | Applied::Failed
-                | Applied::Refunded
-                | Applied::Abandoned => Verdict::Commit(applied),
+    let (applied, served) = db
+        .transaction("convert", |mut tx| {
+            Box::pin(async move {
+                let mut served = Vec::new();
+                let applied = apply_in(&mut tx, shop_id, provider, event_id, &mut served).await?;
+                Ok(match applied {
+                    Applied::Waits | Applied::AlreadySettled | Applied::NoSuchEvent => {
+                        Verdict::Rollback((applied, served))
+                    }
+                    Applied::Converted
+                    | Applied::Unchanged
+                    | Applied::RefundDue
+                    | Applied::Mismatch
+                    | Applied::Failed
+                    | Applied::Refunded
+                    | Applied::Abandoned => Verdict::Commit((applied, served)),
+                })
             })
         })
-    })
-    .await
+        .await?;
+    waiting::tell(db, &served);
+    Ok(applied)
 }
 
-async fn apply_in(tx: &mut PgConnection, shop_id: i32, provider: &str, event_id: &str) -> Result<Applied, Fault> {
+async fn apply_in(
+    tx: &mut PgConnection,
+    shop_id: i32,
+    provider: &str,
+    event_id: &str,
+    served: &mut Vec<Uuid>,
+) -> Result<Applied, Fault> {
     let Some(event) = inbox::load(tx, shop_id, provider, event_id).await? else {
         return Ok(Applied::NoSuchEvent);
     };
@@ -84,6 +101,8 @@ async fn apply_in(tx: &mut PgConnection, shop_id: i32, provider: &str, event_id:
         Some(again) if again.state == EventState::Pending => {}
         _ => return Ok(Applied::AlreadySettled),
     }
+    // Before anything is freed: a hold may turn out to have lapsed, or be given up.
+    let anyone_waits = waiting::enter(tx, shop_id).await?;
     let actor = format!("payment:{provider}");
     let applied = match event.effect {
         Effect::Succeeded => pay::pay(tx, &order, &event, &actor).await?,
@@ -103,6 +122,10 @@ async fn apply_in(tx: &mut PgConnection, shop_id: i32, provider: &str, event_id:
     }
     if !inbox::settle(tx, shop_id, provider, event_id, Settled::Applied(id), outcome(applied)).await? {
         return Err(anyhow::anyhow!("a payment event was settled under its order's lock").into());
+    }
+    if anyone_waits {
+        // What the order kept and does not keep any more.
+        *served = waiting::serve_ended(tx, shop_id, &[id]).await?;
     }
     Ok(applied)
 }

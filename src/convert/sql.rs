@@ -1,7 +1,7 @@
 //! Statements that turn holds into sales.
 
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::db::expect_one;
@@ -30,19 +30,16 @@ pub(super) async fn find_order(
     shop_id: i32,
     reference: &str,
 ) -> Result<Option<Uuid>, sqlx::Error> {
-    // An id wins over a reference that looks like one; of several orders with one reference, the newest.
+    // An id wins over a reference that looks like one, and then nobody looks for references; of several orders
+    // with one reference, the newest.
     sqlx::query_scalar!(
-        r#"select id as "id!" from (
-               select id, 1 as place from onehold.orders where shop_id = $1 and id = onehold.uuid_or_null($2)
-               union all
-               (select id, 2 from onehold.orders where shop_id = $1 and reference = $2 order by id desc limit 1)
-           ) found
-           order by place
-           limit 1"#,
+        "select coalesce(
+             (select id from onehold.orders where shop_id = $1 and id = onehold.uuid_or_null($2)),
+             (select id from onehold.orders where shop_id = $1 and reference = $2 order by id desc limit 1))",
         shop_id,
         reference
     )
-    .fetch_optional(conn)
+    .fetch_one(conn)
     .await
 }
 
@@ -161,6 +158,19 @@ async fn bind(conn: &mut PgConnection, shop_id: i32, reservations: &[Uuid]) -> R
     .execute(conn)
     .await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
+}
+
+/// Converts the orders of those events, each a provider and an id, that pay in full and are the first money; gives
+/// their places among `events`, from 1.
+pub(super) async fn convert_together(
+    pool: &PgPool,
+    shop_id: i32,
+    events: Vec<(String, String)>,
+) -> Result<Vec<i32>, sqlx::Error> {
+    let (providers, ids): (Vec<_>, Vec<_>) = events.into_iter().unzip();
+    sqlx::query_scalar!(r#"select onehold.convert_together($1, $2, $3) as "n!""#, shop_id, &providers, &ids)
+        .fetch_all(pool)
+        .await
 }
 
 pub(super) async fn mark_converted(

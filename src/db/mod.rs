@@ -1,16 +1,20 @@
 //! The database: connecting, named transactions with retry, notifications, migrations, and the
 //! embedded server.
 
+mod batcher;
 mod fault;
 mod migrate;
 mod notify;
 pub mod server;
 mod sql;
+mod statistics;
 mod transaction;
 
+pub use batcher::{Batcher, Work};
 pub use fault::{Fault, expect_one, is_named, violated_constraint};
 pub use migrate::{MigrateError, check_schema, migrate};
 pub use notify::{Notice, Notices, Notifier};
+pub use statistics::{analyze_what_grew, keep_statistics};
 pub use transaction::{Tx, Verdict};
 
 use std::time::Duration;
@@ -95,6 +99,8 @@ fn with_limits(options: PgConnectOptions) -> PgConnectOptions {
     // Sent at connection start, so that they cost no round trip. Behind PgBouncer they must be set on
     // the role instead (`alter role … set statement_timeout`), as it drops start-up options.
     options.application_name("onehold").options([
+        // What every statement here is written for, whatever the server's own default is.
+        ("default_transaction_isolation", "read committed".to_owned()),
         ("statement_timeout", ms(STATEMENT_TIMEOUT)),
         ("lock_timeout", ms(LOCK_TIMEOUT)),
         ("idle_in_transaction_session_timeout", ms(IDLE_IN_TRANSACTION_TIMEOUT)),

@@ -27,6 +27,11 @@ pub(super) async fn notify(db: impl PgExecutor<'_>, channels: &[&str], payloads:
     .map(|_| ())
 }
 
+/// Gathers the statistics of one table that has grown, and names it.
+pub(super) async fn analyze_what_grew(db: &sqlx::PgPool) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar!("select onehold.analyze_what_grew()").fetch_one(db).await
+}
+
 /// The migrations that this database has, oldest first; none where there is no such table yet.
 pub(super) async fn applied_migrations(db: &sqlx::PgPool) -> Result<Vec<i64>, sqlx::Error> {
     // Not checked at build time: the table is made by the migrator, after the database of the build.

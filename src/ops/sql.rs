@@ -90,8 +90,9 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                      from onehold.orders where payment_state = 'paid'",
     },
     Invariant {
-        says: "every order gets an answer: none is placed for five minutes",
-        counted_by: "select count(*), count(*) filter (where placed_at < clock_timestamp() - interval '5 minutes')
+        says: "every order gets an answer: none is placed for five minutes, or waits five minutes beyond its time",
+        counted_by: "select count(*), count(*) filter (
+                         where coalesce(waiting_until, placed_at) < clock_timestamp() - interval '5 minutes')
                      from onehold.orders where status = 'placed'",
     },
     Invariant {
@@ -132,6 +133,16 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                            group by shop_id, sku, location) m
                      full join onehold.stock_levels l using (shop_id, sku, location)
                      full join (select shop_id, sku, location, sum(delta) as sum from onehold.stock_deltas
+                                group by shop_id, sku, location) d using (shop_id, sku, location)",
+    },
+    Invariant {
+        says: "what is held is what was rolled up and what is not yet",
+        counted_by: "select count(*), count(*) filter (where coalesce(r.sum, 0)
+                             is distinct from coalesce(l.held, 0) + coalesce(d.sum, 0))
+                     from (select shop_id, sku, location, sum(quantity) as sum from onehold.reservations
+                           where state = 'held' and sku is not null group by shop_id, sku, location) r
+                     full join onehold.stock_levels l using (shop_id, sku, location)
+                     full join (select shop_id, sku, location, sum(held) as sum from onehold.stock_deltas
                                 group by shop_id, sku, location) d using (shop_id, sku, location)",
     },
     Invariant {

@@ -2,9 +2,11 @@
 //! of a cancellation, a lapse and a conversion that meet, one wins and the others see it.
 
 use serde_json::json;
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{Status, sql};
+use crate::allocator::waiting;
 use crate::db::{Db, Fault, Verdict};
 use crate::reservations::{self, Standing};
 
@@ -52,11 +54,18 @@ impl AfterRelease {
 /// # Errors
 /// Faults of the database only.
 pub async fn cancel(db: &Db, shop_id: i32, id: Uuid, actor: &str, reason: Option<&str>) -> Result<Ending, Fault> {
-    let outcome = db
+    let (outcome, served) = db
         .transaction("cancel", |mut tx| {
-            Box::pin(async move { Ok(Verdict::Commit(sql::cancel(&mut tx, shop_id, id, actor, reason).await?)) })
+            Box::pin(async move {
+                // Locked here already: the order's row comes before the waiting list.
+                sql::lock(&mut tx, shop_id, id).await?;
+                let anyone_waits = waiting::enter(&mut tx, shop_id).await?;
+                let outcome = sql::cancel(&mut tx, shop_id, id, actor, reason).await?;
+                Ok(Verdict::Commit((outcome, serve(&mut tx, anyone_waits, shop_id, id).await?)))
+            })
         })
         .await?;
+    waiting::tell(db, &served);
     Ok(match outcome.as_str() {
         "done" => {
             // Somebody may be waiting for the order to leave `placed`.
@@ -108,23 +117,33 @@ pub async fn release(
     reason: Option<&str>,
     assets: AfterRelease,
 ) -> Result<Ending, Fault> {
-    db.transaction("release", |mut tx| {
-        Box::pin(async move {
-            let Some(code) = sql::lock(&mut tx, shop_id, id).await? else {
-                return Ok(Verdict::Rollback(Ending::NoSuchOrder));
-            };
-            if known(&code)? != Status::Converted {
-                return Ok(Verdict::Rollback(Ending::NotConverted));
-            }
-            let bindings = sql::end_bindings(&mut tx, shop_id, id, assets.status()).await?;
-            let units = sql::return_units(&mut tx, shop_id, id, actor).await?;
-            reservations::give_back(&mut tx, shop_id, id).await?;
-            let detail = json!({ "reason": reason, "assets": assets.status(), "bindings": bindings, "units": units });
-            sql::turn(&mut tx, shop_id, id, Status::Converted, Status::Released, actor, &detail).await?;
-            Ok(Verdict::Commit(Ending::Done))
+    let (ending, served) = db
+        .transaction("release", |mut tx| {
+            Box::pin(async move {
+                let Some(code) = sql::lock(&mut tx, shop_id, id).await? else {
+                    return Ok(Verdict::Rollback((Ending::NoSuchOrder, Vec::new())));
+                };
+                if known(&code)? != Status::Converted {
+                    return Ok(Verdict::Rollback((Ending::NotConverted, Vec::new())));
+                }
+                let anyone_waits = waiting::enter(&mut tx, shop_id).await?;
+                let bindings = sql::end_bindings(&mut tx, shop_id, id, assets.status()).await?;
+                let units = sql::return_units(&mut tx, shop_id, id, actor).await?;
+                reservations::give_back(&mut tx, shop_id, id).await?;
+                let detail =
+                    json!({ "reason": reason, "assets": assets.status(), "bindings": bindings, "units": units });
+                sql::turn(&mut tx, shop_id, id, Status::Converted, Status::Released, actor, &detail).await?;
+                Ok(Verdict::Commit((Ending::Done, serve(&mut tx, anyone_waits, shop_id, id).await?)))
+            })
         })
-    })
-    .await
+        .await?;
+    waiting::tell(db, &served);
+    Ok(ending)
+}
+
+/// Hands what an ended order kept to those who wait for it.
+async fn serve(tx: &mut PgConnection, anyone_waits: bool, shop_id: i32, id: Uuid) -> Result<Vec<Uuid>, Fault> {
+    if anyone_waits { waiting::serve_ended(tx, shop_id, &[id]).await } else { Ok(Vec::new()) }
 }
 
 fn known(code: &str) -> Result<Status, Fault> {

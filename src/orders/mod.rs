@@ -8,6 +8,6 @@ mod sql;
 mod status;
 
 pub use endings::{AfterRelease, Ending, cancel, extend, release};
-pub use place::{Placed, place};
-pub use read::{Event, Filter, Order, events, list, read};
+pub use place::{Placed, Placing, place};
+pub use read::{Event, Filter, Order, Reading, events, list, read};
 pub use status::{PaymentState, Status};

@@ -1,12 +1,16 @@
 //! Reading orders, in the shapes of the contract.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
+use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::{PaymentState, Status, sql};
-use crate::db::{Db, Fault};
+use crate::db::{Batcher, Db, Fault, LOCK_TIMEOUT};
 
 /// An order as the contract shows it.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +21,7 @@ pub struct Order {
     pub reference: Option<String>,
     /// Where it stands.
     pub status: Status,
-    /// Whether it waits for stock to come free. Always false until orders can wait.
+    /// Whether it waits for stock to come free: only ever while it is placed.
     pub waiting: bool,
     /// When it was placed.
     pub placed_at: DateTime<Utc>,
@@ -128,7 +132,41 @@ pub struct Filter {
 /// # Errors
 /// Faults of the database only.
 pub async fn read(db: &Db, shop_id: i32, id: Uuid) -> Result<Option<Order>, Fault> {
-    Ok(assemble(db, shop_id, sql::headers(db.pool(), shop_id, &[id]).await?).await?.pop())
+    Ok(assemble(db.pool(), shop_id, sql::headers(db.pool(), shop_id, &[id]).await?).await?.pop())
+}
+
+/// Reads orders that are asked for at the same moment together. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    db: Db,
+    batcher: Batcher<Uuid, Order>,
+}
+
+impl Reading {
+    /// Begins to take questions in; ends when the last clone is dropped. Must be called on a Tokio runtime.
+    #[must_use]
+    pub fn start(db: &Db) -> Self {
+        let work = Arc::new(|lanes: PgPool, shop_id, ids: Vec<Uuid>| {
+            let batch: BoxFuture<'static, _> = Box::pin(async move {
+                let orders = assemble(&lanes, shop_id, sql::headers(&lanes, shop_id, &ids).await?).await?;
+                let of = |id: &Uuid| orders.iter().find(|order| order.id == *id).cloned();
+                Ok(ids.iter().map(of).collect())
+            });
+            batch
+        });
+        Self { db: db.clone(), batcher: Batcher::start(db, "read", LOCK_TIMEOUT, work) }
+    }
+
+    /// As [`read`], and in company where there is any.
+    ///
+    /// # Errors
+    /// Faults of the database only.
+    pub async fn read(&self, shop_id: i32, id: Uuid) -> Result<Option<Order>, Fault> {
+        match self.batcher.ask(shop_id, id).await {
+            Some(order) => Ok(Some(order)),
+            None => read(&self.db, shop_id, id).await,
+        }
+    }
 }
 
 /// The shop's orders that pass the filter, newest first.
@@ -137,7 +175,7 @@ pub async fn read(db: &Db, shop_id: i32, id: Uuid) -> Result<Option<Order>, Faul
 /// Faults of the database only.
 pub async fn list(db: &Db, shop_id: i32, filter: &Filter) -> Result<Vec<Order>, Fault> {
     let ids = sql::list(db.pool(), shop_id, filter).await?;
-    let mut orders = assemble(db, shop_id, sql::headers(db.pool(), shop_id, &ids).await?).await?;
+    let mut orders = assemble(db.pool(), shop_id, sql::headers(db.pool(), shop_id, &ids).await?).await?;
     orders.sort_by_key(|o| std::cmp::Reverse(o.id));
     Ok(orders)
 }
@@ -153,10 +191,10 @@ pub async fn events(db: &Db, shop_id: i32, id: Uuid) -> Result<Option<Vec<Event>
     Ok(Some(sql::events(db.pool(), shop_id, id).await?))
 }
 
-async fn assemble(db: &Db, shop_id: i32, headers: Vec<sql::Header>) -> Result<Vec<Order>, Fault> {
+async fn assemble(pool: &PgPool, shop_id: i32, headers: Vec<sql::Header>) -> Result<Vec<Order>, Fault> {
     let ids: Vec<Uuid> = headers.iter().map(|h| h.id).collect();
-    let lines = sql::lines(db.pool(), shop_id, &ids).await?;
-    let reservations = sql::reservations(db.pool(), shop_id, &ids).await?;
+    let lines = sql::lines(pool, shop_id, &ids).await?;
+    let reservations = sql::reservations(pool, shop_id, &ids).await?;
     let mut orders = Vec::with_capacity(headers.len());
     for header in headers {
         let mut order = header.into_order()?;

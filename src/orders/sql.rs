@@ -16,7 +16,7 @@ pub(super) struct Stored {
 }
 
 pub(super) async fn store(
-    conn: &mut PgConnection,
+    pool: &PgPool,
     shop_id: i32,
     key: &str,
     body: &Value,
@@ -32,7 +32,49 @@ pub(super) async fn store(
         lines,
         actor
     )
-    .fetch_one(conn)
+    .fetch_one(pool)
+    .await
+}
+
+/// A placement, as `onehold.store_orders` takes it.
+#[derive(Debug)]
+pub(super) struct Placement {
+    pub(super) key: String,
+    pub(super) body: Value,
+    pub(super) lines: Value,
+    pub(super) actor: String,
+}
+
+/// The place of a placement among those given, from 1, and what became of it.
+pub(super) struct StoredOne {
+    pub(super) n: i32,
+    pub(super) order_id: Uuid,
+    pub(super) outcome: String,
+}
+
+pub(super) async fn store_together(
+    pool: &PgPool,
+    shop_id: i32,
+    placements: Vec<Placement>,
+) -> Result<Vec<StoredOne>, sqlx::Error> {
+    let (mut keys, mut bodies, mut lines, mut actors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for placement in placements {
+        keys.push(placement.key);
+        bodies.push(placement.body);
+        lines.push(placement.lines);
+        actors.push(placement.actor);
+    }
+    sqlx::query_as!(
+        StoredOne,
+        r#"select n as "n!", order_id as "order_id!", outcome as "outcome!"
+           from onehold.store_orders($1, $2, $3, $4, $5)"#,
+        shop_id,
+        &keys,
+        &bodies,
+        &lines,
+        &actors
+    )
+    .fetch_all(pool)
     .await
 }
 
@@ -71,6 +113,7 @@ pub(super) struct Header {
     pub(super) id: Uuid,
     reference: Option<String>,
     status: String,
+    waiting: bool,
     placed_at: DateTime<Utc>,
     hold_expires_at: Option<DateTime<Utc>>,
     refusal: Option<Value>,
@@ -93,7 +136,7 @@ impl Header {
                 currency: self.currency,
             },
             reference: self.reference,
-            waiting: false,
+            waiting: self.waiting,
             placed_at: self.placed_at,
             hold_expires_at: self.hold_expires_at,
             lines: Vec::new(),
@@ -107,7 +150,8 @@ impl Header {
 pub(super) async fn headers(pool: &PgPool, shop_id: i32, ids: &[Uuid]) -> Result<Vec<Header>, sqlx::Error> {
     sqlx::query_as!(
         Header,
-        r#"select o.id, o.reference, o.status, o.placed_at, h.deadline as "hold_expires_at?", o.refusal,
+        r#"select o.id, o.reference, o.status, o.status = 'placed' and o.waiting_until is not null as "waiting!",
+                  o.placed_at, h.deadline as "hold_expires_at?", o.refusal,
                   o.payment_state, o.amount, o.currency, o.buyer,
                   coalesce(o.body->'metadata', '{}') as "metadata!"
            from onehold.orders o

@@ -1,13 +1,17 @@
 //! The inbox: each provider event is kept once, whatever becomes of it, and its convert job is put into the
 //! queue in the same statement.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
+use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::event::PaymentEvent;
 use super::{Effect, Provider, sql};
-use crate::db::{Db, Fault};
+use crate::db::{Batcher, Db, Fault};
 use crate::queue::catalogue::CONVERT;
 
 /// What became of an event that arrived.
@@ -97,6 +101,61 @@ pub async fn receive(
         db.notifier().job(CONVERT.name);
     }
     Ok(if kept.stored { Received::Stored } else { Received::Duplicate })
+}
+
+/// How long a batch waits for an event that another transaction is storing, before it is split: all of it waits.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Keeps events that come at the same moment in one commit. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    db: Db,
+    batcher: Batcher<(&'static str, PaymentEvent, Vec<u8>), Received>,
+}
+
+impl Inbox {
+    /// Begins to take events in; ends when the last clone is dropped. Must be called on a Tokio runtime.
+    #[must_use]
+    pub fn start(db: &Db) -> Self {
+        let notifier = db.notifier().clone();
+        let work = Arc::new(move |lanes, shop_id, events: Vec<(&'static str, PaymentEvent, Vec<u8>)>| {
+            let notifier = notifier.clone();
+            let batch: BoxFuture<'static, _> = Box::pin(async move {
+                let kept = sql::keep_together(&lanes, shop_id, &events).await?;
+                if kept.iter().any(|kept| kept.enqueued) {
+                    notifier.job(CONVERT.name);
+                }
+                let of = |n: usize| {
+                    let kept = kept.iter().find(|kept| usize::try_from(kept.n) == Ok(n))?;
+                    Some(if kept.stored { Received::Stored } else { Received::Duplicate })
+                };
+                Ok((1..=events.len()).map(of).collect())
+            });
+            batch
+        });
+        Self { db: db.clone(), batcher: Batcher::start(db, "inbox", LOCK_TIMEOUT, work) }
+    }
+
+    /// As [`receive`], and in company where there is any.
+    ///
+    /// # Errors
+    /// A database that could not be reached or that refused; then nothing is kept and no job exists.
+    pub async fn receive(
+        &self,
+        shop_id: i32,
+        provider: Provider,
+        event: PaymentEvent,
+        payload: &[u8],
+    ) -> Result<Received, Fault> {
+        // Whose payment it is must be looked up, and may stand in the same batch.
+        if event.order_ref.is_none() {
+            return receive(&self.db, shop_id, provider, &event, payload).await;
+        }
+        match self.batcher.ask(shop_id, (provider.code(), event.clone(), payload.to_vec())).await {
+            Some(received) => Ok(received),
+            None => receive(&self.db, shop_id, provider, &event, payload).await,
+        }
+    }
 }
 
 /// One event of a shop, by `provider` code and the provider's event id; none where there is none. Takes no

@@ -125,3 +125,71 @@ pub(super) async fn settle(
     .await
     .map(|done| done.rows_affected())
 }
+
+/// What became of one of several events; `n` is its place among them, from 1.
+pub(super) struct KeptOne {
+    pub(super) n: i64,
+    pub(super) stored: bool,
+    pub(super) enqueued: bool,
+}
+
+/// As [`keep`], for several events that each name their order.
+pub(super) async fn keep_together(
+    db: impl PgExecutor<'_>,
+    shop_id: i32,
+    events: &[(&'static str, PaymentEvent, Vec<u8>)],
+) -> Result<Vec<KeptOne>, sqlx::Error> {
+    fn column<T>(
+        events: &[(&'static str, PaymentEvent, Vec<u8>)],
+        of: impl Fn(&(&'static str, PaymentEvent, Vec<u8>)) -> T,
+    ) -> Vec<T> {
+        events.iter().map(of).collect()
+    }
+    sqlx::query_as!(
+        KeptOne,
+        r#"
+        with asked as materialized (
+            select a.*, row_number() over (partition by a.provider, a.event_id order by a.n) = 1 as first
+            from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
+                        $9::text[], $10::bytea[]) with ordinality
+                as a (provider, event_id, type, effect, order_ref, payment_id, amount, currency, payload, n)
+        ),
+        -- A duplicate waits here for the first one to commit, and then stores nothing; all do so in one order.
+        stored as (
+            insert into onehold.payment_events
+                (shop_id, provider, event_id, type, effect, order_ref, payment_id, amount, currency, payload,
+                 state, outcome)
+            select $1, provider, event_id, type, effect, order_ref, payment_id, amount, currency, payload,
+                   case when effect = 'none' then 'ignored' else 'pending' end,
+                   case when effect = 'none' then 'no_effect' end
+            from asked
+            where first
+            order by provider, event_id
+            on conflict (shop_id, provider, event_id) do nothing
+            returning provider, event_id, state
+        ),
+        job as (
+            select onehold.enqueue_jobs('convert',
+                array_agg($1::int || ':' || provider || ':' || event_id),
+                array_agg(jsonb_build_object('v', 1, 'shop', $1::int, 'provider', provider, 'event', event_id)), 20) as put
+            from stored where state = 'pending'
+            having count(*) > 0
+        )
+        select a.n as "n!", s.event_id is not null and a.first as "stored!",
+               coalesce(s.state = 'pending' and (select put from job) > 0, false) as "enqueued!"
+        from asked a left join stored s on s.provider = a.provider and s.event_id = a.event_id
+        "#,
+        shop_id,
+        &column(events, |e| e.0.to_owned()),
+        &column(events, |e| e.1.event_id.clone()),
+        &column(events, |e| e.1.kind.clone()),
+        &column(events, |e| e.1.effect.code().to_owned()),
+        &column(events, |e| e.1.order_ref.clone()) as &[Option<String>],
+        &column(events, |e| e.1.payment_id.clone()) as &[Option<String>],
+        &column(events, |e| e.1.amount) as &[Option<i64>],
+        &column(events, |e| e.1.currency.clone()) as &[Option<String>],
+        &column(events, |e| e.2.clone())
+    )
+    .fetch_all(db)
+    .await
+}

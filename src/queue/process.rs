@@ -74,9 +74,17 @@ impl Process {
 }
 
 /// How the queue's own connections are made. Its statements find everything by an index, and must go on to
-/// do so while the statistics say that the table is still empty.
+/// do so while the statistics say that the table is still empty; and with arrays of any length, so one plan serves.
+///
+/// Their commits wait for no fsync: a claim or an acknowledgement that a crash of the server loses only runs a job
+/// again, and what a job itself commits takes with it to the disk all that was written before.
 pub(super) fn options(db: &Db) -> PgConnectOptions {
-    db.options().clone().options([("enable_seqscan", "off"), ("jit", "off")])
+    db.options().clone().options([
+        ("enable_seqscan", "off"),
+        ("jit", "off"),
+        ("plan_cache_mode", "force_generic_plan"),
+        ("synchronous_commit", "off"),
+    ])
 }
 
 /// Each queue among `names`, once.
@@ -121,5 +129,17 @@ impl Held {
     fn known(&self) -> MutexGuard<'_, Known> {
         // No code panics while it holds this; and if it did, it is whole after every call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_queues_own_commits_wait_for_no_fsync() {
+        let db = Db::connect_lazy("postgres://nobody@localhost/nothing", 1).unwrap();
+        assert!(options(&db).get_options().unwrap().contains("synchronous_commit=off"));
+        assert!(!db.options().get_options().unwrap().contains("synchronous_commit"));
     }
 }

@@ -120,6 +120,26 @@ pub async fn create(db: &Db, name: &str) -> Result<Created, Fault> {
     Ok(id.map_or(Created::NameTaken, |id| Created::New(Shop { id, name: name.to_owned() })))
 }
 
+/// The highest limit that can be set on what one buyer holds; without one, a buyer holds as much as he likes.
+pub const MOST_HOLDS_PER_BUYER: i32 = 1_000_000;
+
+/// Limits what one buyer of the shop may hold at a time: each asset and each unit of a SKU counts one. `None`: no
+/// limit. What is held already stays held. Gives false where the shop is gone.
+///
+/// # Errors
+/// A limit that is not between 1 and [`MOST_HOLDS_PER_BUYER`], and faults of the database.
+pub async fn limit_buyers(db: &Db, shop: &Shop, most: Option<i32>) -> Result<bool, Fault> {
+    Ok(sql::limit_buyers(db.pool(), shop.id, most).await? == 1)
+}
+
+/// How much one buyer of the shop may hold at a time; `None`: as much as he likes.
+///
+/// # Errors
+/// Faults of the database only.
+pub async fn buyer_limit(db: &Db, shop: &Shop) -> Result<Option<i32>, Fault> {
+    Ok(sql::buyer_limit(db.pool(), shop.id).await?)
+}
+
 /// As the database's constraint `shop_name_is_simple` has it.
 fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();

@@ -1,6 +1,9 @@
 //! Whose webhooks a shop believes. Those of `main` stand in the settings, those of other shops in the
 //! database. Several are valid at once, so that a secret can be rotated.
 
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
 use super::{MAIN, Shop, sql};
 use crate::db::{Db, Fault};
 
@@ -12,6 +15,8 @@ const MOST_TRIED: i64 = 10;
 pub struct WebhookSecrets {
     stripe: Vec<String>,
     standard: Vec<String>,
+    /// The shops that were asked for, so that a webhook costs no look: a shop keeps its name and its number for ever.
+    known: Arc<RwLock<HashMap<String, Shop>>>,
 }
 
 impl std::fmt::Debug for WebhookSecrets {
@@ -25,7 +30,22 @@ impl WebhookSecrets {
     #[must_use]
     pub fn new(stripe: Vec<String>, standard: Vec<String>) -> Self {
         let kept = |secrets: Vec<String>| secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
-        Self { stripe: kept(stripe), standard: kept(standard) }
+        Self { stripe: kept(stripe), standard: kept(standard), known: Arc::default() }
+    }
+
+    /// The shop of this name; none where there is none (yet).
+    ///
+    /// # Errors
+    /// Faults of the database only.
+    pub async fn shop(&self, db: &Db, name: &str) -> Result<Option<Shop>, Fault> {
+        if let Some(shop) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Ok(Some(shop.clone()));
+        }
+        let found = super::find(db, name).await?;
+        if let Some(shop) = &found {
+            self.known.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), shop.clone());
+        }
+        Ok(found)
     }
 
     /// The secrets of `shop` that are valid now (by the database's clock) for a provider, `stripe` or

@@ -23,6 +23,17 @@ pub(super) async fn create(pool: &PgPool, name: &str) -> Result<Option<i32>, sql
     .await
 }
 
+pub(super) async fn limit_buyers(pool: &PgPool, shop_id: i32, most: Option<i32>) -> Result<u64, sqlx::Error> {
+    sqlx::query!("update onehold.shops set max_holds_per_buyer = $2 where id = $1", shop_id, most)
+        .execute(pool)
+        .await
+        .map(|done| done.rows_affected())
+}
+
+pub(super) async fn buyer_limit(pool: &PgPool, shop_id: i32) -> Result<Option<i32>, sqlx::Error> {
+    sqlx::query_scalar!("select max_holds_per_buyer from onehold.shops where id = $1", shop_id).fetch_one(pool).await
+}
+
 /// Stores the hash of a new key; none where a live key has that name.
 pub(super) async fn add_key(
     pool: &PgPool,

@@ -78,24 +78,18 @@ pub struct Filter {
     pub limit: i64,
 }
 
-/// Creates the asset `key`, or describes it anew. `key` is a checked name.
+/// Creates the asset `key`, or describes it anew. `key` is a checked name. The transaction is the caller's, who knows
+/// what else happens when something comes free.
 ///
 /// # Errors
 /// A database that could not be reached or that refused.
-pub async fn put(db: &Db, shop_id: i32, key: &str, description: &Description) -> Result<Put, Fault> {
-    db.transaction("put an asset", |mut tx| {
-        Box::pin(async move {
-            for _ in 0..MOST_LOOKS {
-                match put_in(&mut tx, shop_id, key, description).await? {
-                    Some(refused @ Put::InUse(_)) => return Ok(Verdict::Rollback(refused)),
-                    Some(done @ (Put::Created(_) | Put::Replaced(_))) => return Ok(Verdict::Commit(done)),
-                    None => {}
-                }
-            }
-            Err(anyhow::anyhow!("others keep putting and deleting asset {key:?}").into())
-        })
-    })
-    .await
+pub async fn put(tx: &mut PgConnection, shop_id: i32, key: &str, description: &Description) -> Result<Put, Fault> {
+    for _ in 0..MOST_LOOKS {
+        if let Some(put) = put_in(tx, shop_id, key, description).await? {
+            return Ok(put);
+        }
+    }
+    Err(anyhow::anyhow!("others keep putting and deleting asset {key:?}").into())
 }
 
 /// One look. None where a neighbour has put or deleted the key since.

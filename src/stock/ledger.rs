@@ -2,11 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::movement::NewMovement;
 use super::sql;
-use crate::db::{Db, Fault, Verdict};
+use crate::db::{Db, Fault};
 
 /// How many movements one statement rolls up: few, so that nobody who refills a pool waits behind it for long.
 const ROLL_UP_BATCH: i32 = 5_000;
@@ -74,36 +75,31 @@ pub enum Posted {
 }
 
 /// Posts a movement, once per reference, as `actor`. One that takes away what is held is refused; forced, it is
-/// posted, and the shortfall recorded until stock comes in or holds end.
+/// posted, and the shortfall recorded until stock comes in or holds end. The transaction is the caller's: he rolls
+/// back whatever is not [`Posted::Posted`], as unit rows may have been taken in for nothing.
 ///
 /// # Errors
 /// A database that could not be reached or that refused.
-pub async fn post(db: &Db, shop_id: i32, new: &NewMovement, actor: &str) -> Result<Posted, Fault> {
-    db.transaction("post a movement", |mut tx| {
-        Box::pin(async move {
-            let answer = sql::post_movement(&mut *tx, shop_id, new, actor).await?;
-            let movement = match answer.movement {
-                Some(id) => sql::movement(&mut *tx, shop_id, id).await?,
-                None => None,
-            };
-            Ok(match (answer.outcome.as_str(), movement) {
-                ("posted", Some(movement)) => Verdict::Commit(Posted::Posted(movement)),
-                ("replayed", Some(movement)) => Verdict::Rollback(Posted::Replayed(movement)),
-                ("reference_reused", _) => Verdict::Rollback(Posted::ReferenceReused),
-                ("would_oversell", _) => {
-                    // Unit rows were taken in for nothing, and come back with the rollback.
-                    let level = sql::figures(&mut *tx, shop_id, &new.sku, &new.location).await?;
-                    Verdict::Rollback(Posted::WouldOversell {
-                        on_hand: level.on_hand,
-                        held: level.held,
-                        lacking: answer.lacking.unwrap_or_default(),
-                    })
-                }
-                (other, _) => return Err(anyhow::anyhow!("a movement was {other}, which is unheard of").into()),
-            })
-        })
+pub async fn post(tx: &mut PgConnection, shop_id: i32, new: &NewMovement, actor: &str) -> Result<Posted, Fault> {
+    let answer = sql::post_movement(&mut *tx, shop_id, new, actor).await?;
+    let movement = match answer.movement {
+        Some(id) => sql::movement(&mut *tx, shop_id, id).await?,
+        None => None,
+    };
+    Ok(match (answer.outcome.as_str(), movement) {
+        ("posted", Some(movement)) => Posted::Posted(movement),
+        ("replayed", Some(movement)) => Posted::Replayed(movement),
+        ("reference_reused", _) => Posted::ReferenceReused,
+        ("would_oversell", _) => {
+            let level = sql::figures(&mut *tx, shop_id, &new.sku, &new.location).await?;
+            Posted::WouldOversell {
+                on_hand: level.on_hand,
+                held: level.held,
+                lacking: answer.lacking.unwrap_or_default(),
+            }
+        }
+        (other, _) => return Err(anyhow::anyhow!("a movement was {other}, which is unheard of").into()),
     })
-    .await
 }
 
 /// What a SKU (a checked name) has at each location where it ever moved, in the order of their names; none for a

@@ -4,6 +4,7 @@
 
 mod sql;
 
+use crate::allocator::waiting;
 use crate::db::{Db, Fault, Verdict};
 use crate::queue::catalogue::{CONVERT, REFILL, RESERVE};
 use crate::reservations;
@@ -19,6 +20,9 @@ const MOST_REQUEUE_BATCHES: u32 = 100;
 /// where this one ended: buyers wake the pools they draw on, so this is for what nobody woke.
 const POOL_BATCH: i32 = 1_000;
 const MOST_POOL_BATCHES: u32 = 5;
+/// How many waiting orders one run wakes, and how many lines it takes out of the index of those who wait.
+const MOST_WOKEN: i32 = 200;
+const MOST_FORGOTTEN: i32 = 10_000;
 
 /// Expires every lapsed hold of every shop, in batches that pass over orders which somebody is deciding
 /// right now. Gives how many orders were expired. Nothing turns it off.
@@ -42,18 +46,22 @@ pub async fn sweep(db: &Db) -> Result<u64, Fault> {
 
 async fn sweep_shop(db: &Db, shop_id: i32, expired: &mut u64) -> Result<(), Fault> {
     for _ in 0..MOST_BATCHES {
-        let batch = db
+        let (batch, served) = db
             .transaction("sweep", |mut tx| {
                 Box::pin(async move {
                     let lapsed = reservations::lapsed(&mut tx, shop_id, BATCH).await?;
-                    Ok(Verdict::Commit(
-                        reservations::expire(&mut tx, shop_id, &lapsed, "sweep", reservations::Units::GiveBack)
-                            .await?
-                            .len(),
-                    ))
+                    let anyone_waits = waiting::enter(&mut tx, shop_id).await?;
+                    let units = reservations::Units::GiveBack;
+                    let ended = reservations::expire(&mut tx, shop_id, &lapsed, "sweep", units).await?;
+                    let mut served = Vec::new();
+                    if anyone_waits && !ended.is_empty() {
+                        served = waiting::serve_ended(&mut tx, shop_id, &ended).await?;
+                    }
+                    Ok(Verdict::Commit((ended.len(), served)))
                 })
             })
             .await?;
+        waiting::tell(db, &served);
         if batch == 0 {
             break;
         }
@@ -81,10 +89,13 @@ pub struct Requeued {
     pub payments: i64,
     /// Pools that are low, or out of bounds, and got a refill job.
     pub pools: i64,
+    /// Waiting orders that look as if they could be filled, and got a reserve job: what they wait for came free
+    /// where nobody could serve them at once, or its time has come (`available_from`).
+    pub woken: i64,
 }
 
-/// Gives a new job to every placed order and every applicable payment event whose job was lost, and to pools that
-/// need a refill and that nobody woke. A dead
+/// Gives a new job to every placed order and every applicable payment event whose job was lost, to pools that
+/// need a refill and that nobody woke, and to orders that wait for what stands free. A dead
 /// letter counts as lost once it is a quarter of an hour old: whatever killed it may have been mended.
 ///
 /// Safe to repeat: one key is one job.
@@ -97,7 +108,7 @@ pub async fn requeue(db: &Db) -> Result<Requeued, Fault> {
         let done = requeue_shop(db, shop_id, &mut total).await;
         keep_first(&mut first_fault, done, shop_id);
     }
-    if total.orders > 0 {
+    if total.orders > 0 || total.woken > 0 {
         db.notifier().job(RESERVE.name);
     }
     if total.payments > 0 {
@@ -124,6 +135,8 @@ async fn requeue_shop(db: &Db, shop_id: i32, total: &mut Requeued) -> Result<(),
         }
     }
     total.pools += wake_pools(db, shop_id).await?;
+    total.woken += sql::wake_waiting(db.pool(), shop_id, MOST_WOKEN).await?;
+    sql::forget_waiting(db.pool(), shop_id, MOST_FORGOTTEN).await?;
     Ok(())
 }
 

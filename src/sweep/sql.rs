@@ -17,7 +17,8 @@ pub(super) async fn requeue_orders(
         r#"with lost as materialized (
                select o.id from onehold.orders o
                where o.shop_id = $1 and o.status = 'placed'
-                 and o.placed_at < clock_timestamp() - interval '10 seconds'
+                 -- Who waits is served by those who free, and has a job for when his time is over.
+                 and coalesce(o.waiting_until, o.placed_at) < clock_timestamp() - interval '10 seconds'
                  and not exists (
                      select from apalis.jobs j
                      where j.job_type = 'reserve' and j.idempotency_key = o.id::text
@@ -79,6 +80,14 @@ pub(super) async fn requeue_payments(
     )
     .fetch_one(pool)
     .await
+}
+
+pub(super) async fn wake_waiting(pool: &PgPool, shop_id: i32, limit: i32) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(r#"select onehold.wake_waiting($1, $2) as "woken!""#, shop_id, limit).fetch_one(pool).await
+}
+
+pub(super) async fn forget_waiting(pool: &PgPool, shop_id: i32, limit: i32) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(r#"select onehold.forget_waiting($1, $2) as "lines!""#, shop_id, limit).fetch_one(pool).await
 }
 
 /// How many pools were looked at, and how many of them got a refill job.

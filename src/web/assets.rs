@@ -14,6 +14,7 @@ use super::auth::{Authorised, Stock};
 use super::input::{JsonBody, Params};
 use super::paging::{Page, Paging};
 use super::problem::{Code, Problem};
+use crate::allocator::waiting;
 use crate::stock::assets::{self, Asset, Deleted, Filter, Put};
 use crate::stock::description::{self, Status};
 use crate::stock::name;
@@ -51,7 +52,7 @@ async fn put(
 ) -> Result<Response, Problem> {
     let key = key.map_err(|fault| Problem::new(Code::InvalidBody, format!("the asset's key in the path {fault}")))?;
     let described = description::check(&body).map_err(Problem::invalid_body)?;
-    match assets::put(&state.db, caller.shop.id, &key, &described).await? {
+    match waiting::put_asset(&state.db, caller.shop.id, &key, &described).await? {
         Put::Created(asset) => {
             Ok((StatusCode::CREATED, [(header::LOCATION, address(&key))], Json(asset)).into_response())
         }

@@ -45,15 +45,15 @@ async fn place(
     let shop = caller.shop.id;
     // Before the order is there, so that its decision cannot be missed.
     let notices = state.notices.subscribe();
-    let (status, id) = match orders::place(&state.db, shop, &key, &body, &lines, &caller.actor()).await? {
-        Placed::New(id) => (StatusCode::ACCEPTED, id),
-        Placed::Replayed(id) => (StatusCode::OK, id),
+    let (status, id, new) = match state.placing.place(shop, &key, &body, &lines, &caller.actor()).await? {
+        Placed::New(id) => (StatusCode::ACCEPTED, id, true),
+        Placed::Replayed(id) => (StatusCode::OK, id, false),
         Placed::KeyReused => {
             let detail = "the key belongs to an order with another body; a new order needs a new key";
             return Err(Problem::new(Code::IdempotencyKeyReused, detail));
         }
     };
-    let order = until_decided(&state, shop, id, wait.unwrap_or(Duration::ZERO), notices).await?;
+    let order = until_decided(&state, shop, id, wait.unwrap_or(Duration::ZERO), new, notices).await?;
     let mut response = (status, Json(order)).into_response();
     let headers = response.headers_mut();
     headers.extend(header_value(&format!("/v1/orders/{id}")).map(|value| (header::LOCATION, value)));

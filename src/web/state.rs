@@ -8,6 +8,8 @@ use crate::config::ShopSecrets;
 use crate::db::{Db, Notices};
 use crate::ops::Watch;
 use crate::ops::metrics::Metrics;
+use crate::orders::{Placing, Reading};
+use crate::payments::inbox::Inbox;
 use crate::shops::{Keyring, WebhookSecrets};
 
 /// What every handler can reach. Cheap to clone.
@@ -15,6 +17,9 @@ use crate::shops::{Keyring, WebhookSecrets};
 pub struct AppState {
     pub(crate) db: Db,
     pub(crate) notices: Notices,
+    pub(crate) placing: Placing,
+    pub(crate) reading: Reading,
+    pub(crate) inbox: Inbox,
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) watch: Watch,
     pub(crate) metrics: Metrics,
@@ -34,6 +39,9 @@ impl AppState {
         Self {
             metrics: Metrics::start(&db, &watch),
             watch,
+            placing: Placing::start(&db),
+            reading: Reading::start(&db),
+            inbox: Inbox::start(&db),
             db,
             notices,
             keyring: Arc::new(Keyring::new(bootstrap)),

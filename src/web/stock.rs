@@ -12,6 +12,7 @@ use super::AppState;
 use super::auth::{Authorised, Stock};
 use super::input::JsonBody;
 use super::problem::{Code, Problem};
+use crate::allocator::waiting;
 use crate::stock::ledger::{self, Posted};
 use crate::stock::movement::{self, NewMovement};
 use crate::stock::name;
@@ -27,7 +28,7 @@ async fn record(
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
     let new = movement::check(&body).map_err(Problem::invalid_body)?;
-    match ledger::post(&state.db, caller.shop.id, &new, &caller.actor()).await? {
+    match waiting::post_movement(&state.db, caller.shop.id, &new, &caller.actor()).await? {
         Posted::Posted(movement) => Ok((StatusCode::CREATED, Json(movement)).into_response()),
         Posted::Replayed(movement) => Ok(Json(movement).into_response()),
         Posted::ReferenceReused => {

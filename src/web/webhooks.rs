@@ -14,8 +14,7 @@ use super::problem::{Code, Problem};
 use crate::body::BodyFault;
 use crate::payments::event::EventFault;
 use crate::payments::signature::{self, SignatureFault};
-use crate::payments::{Provider, event, inbox};
-use crate::shops;
+use crate::payments::{Provider, event};
 
 type Answer = Result<Json<Value>, Problem>;
 type ShopName = Result<Path<String>, PathRejection>;
@@ -34,7 +33,7 @@ async fn standard(State(state): State<AppState>, shop: ShopName, headers: Header
 
 async fn receive(state: &AppState, provider: Provider, shop: ShopName, headers: &HeaderMap, body: &[u8]) -> Answer {
     let shop = match shop {
-        Ok(Path(name)) => shops::find(&state.db, &name).await?,
+        Ok(Path(name)) => state.webhook_secrets.shop(&state.db, &name).await?,
         Err(_) => None,
     };
     // A shop that does not exist is one without secrets: its webhooks fit nothing, and nobody learns which
@@ -53,7 +52,7 @@ async fn receive(state: &AppState, provider: Provider, shop: ShopName, headers: 
         (_, Err(fault)) => return Err(distrust(provider, &fault)),
     };
     let event = event::parse(provider, &event_id, body).map_err(|fault| malformed(provider, fault))?;
-    inbox::receive(&state.db, shop.id, provider, &event, body).await?;
+    state.inbox.receive(shop.id, provider, event, body).await?;
     Ok(Json(json!({ "received": true })))
 }
 

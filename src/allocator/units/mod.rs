@@ -7,7 +7,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::line::Filled;
 use super::refusal::{CONTENDED_RETRY_SECONDS, Count, Kind, Reason, Refusal};
-use super::sql::LockedOrder;
+use super::sql::{Clearing, LockedOrder};
 use crate::db::Fault;
 use crate::reservations::{self, Units};
 
@@ -39,14 +39,29 @@ pub(super) struct Place {
 /// anyone; then, where that does not do, under the locks of the pools concerned, taken in one order. Says as well
 /// whether a refill was enqueued, which the caller makes known after its commit.
 pub(super) async fn fill(conn: &mut PgConnection, order: &LockedOrder) -> Result<(Filled, bool), Fault> {
-    let mut quick = conn.begin().await?;
-    let first = sql::reserve_stock(&mut quick, order, false).await?;
-    if first.short.is_none() {
-        quick.commit().await?;
-        return Ok((Filled::Whole, first.woke));
+    if let Some(woke) = fill_quickly(conn, order).await? {
+        return Ok((Filled::Whole, woke));
     }
-    quick.rollback().await?;
     Ok((fill_exactly(conn, order).await?, false))
+}
+
+/// Fills every stock line from unit rows that nobody has locked, or none of them. Gives whether a refill was
+/// enqueued, or nothing where the rows did not do. Waits for nobody.
+pub(super) async fn fill_quickly(conn: &mut PgConnection, order: &LockedOrder) -> Result<Option<bool>, Fault> {
+    let mut quick = conn.begin().await?;
+    let tried = sql::reserve_stock(&mut quick, order, false).await?;
+    if tried.short.is_some() {
+        quick.rollback().await?;
+        return Ok(None);
+    }
+    quick.commit().await?;
+    Ok(Some(tried.woke))
+}
+
+/// Puts units out for the order, into the pools that it may draw on and that nobody else is refilling. Gives
+/// whether any were.
+pub(super) async fn refill_for(conn: &mut PgConnection, order: &LockedOrder) -> Result<bool, Fault> {
+    Ok(sql::refill_for(conn, order).await?)
 }
 
 async fn fill_exactly(conn: &mut PgConnection, order: &LockedOrder) -> Result<Filled, Fault> {
@@ -59,7 +74,13 @@ async fn fill_exactly(conn: &mut PgConnection, order: &LockedOrder) -> Result<Fi
         exact.rollback().await?;
         // A lapsed hold is not in the way: it is expired here, without waiting for the sweep.
         let line = sql::stock_line(conn, order, short.line).await?;
-        let lapsed = sql::lapsed(conn, order.shop_id, &line, MOST_LAPSED).await?;
+        let lapsed = match order.clearing {
+            Clearing::Here | Clearing::Apart => sql::lapsed(conn, order.shop_id, &line, MOST_LAPSED).await?,
+            Clearing::Never => Vec::new(),
+        };
+        if order.clearing == Clearing::Apart && !lapsed.is_empty() {
+            return Ok(Filled::BehindLapsed);
+        }
         if reservations::expire(conn, order.shop_id, &lapsed, "worker", Units::Leave).await?.is_empty() {
             let first_lapse = sql::first_lapse(conn, order, &line).await?;
             return Ok(Filled::Short(refuse(&short, &line, first_lapse)));

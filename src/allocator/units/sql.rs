@@ -41,6 +41,10 @@ pub(super) async fn reserve_stock(
     Ok(Stocked { short: short.map_err(|e| sqlx::Error::Decode(e.into()))?, woke: answer.woke })
 }
 
+pub(super) async fn refill_for(conn: &mut PgConnection, order: &LockedOrder) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(r#"select onehold.refill_for($1, $2) as "put!""#, order.shop_id, order.id).fetch_one(conn).await
+}
+
 pub(super) async fn stock_line(
     conn: &mut PgConnection,
     order: &LockedOrder,

@@ -1,32 +1,29 @@
-//! Sixty-four buyers at once on one SKU with 100,000 units, beside what such a shop is usually built on: one
-//! counter row, and a pool that is locked whole. The floor is a bare insert of the reservation's row.
+//! Sixty-four buyers at once on one SKU, beside what such a shop is usually built on: one counter row, and a pool
+//! that is locked whole. The floor is a bare insert of the reservation's row.
 
 mod sql;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use sqlx::{Connection as _, PgConnection};
-use tokio::sync::Barrier;
+use anyhow::ensure;
 use uuid::Uuid;
 
-use super::{Fleet, Ratio, Scenario, Throughput};
+use super::baselines::Redis;
+use super::drive::{self, Act, Contest, Did, Party, Session};
+use super::sql as common;
+use super::{Bench, Ratio, Scenario};
 use crate::allocator::{self, Combiner, Outcome};
-use crate::db::Db;
-use crate::shops::{self, MAIN};
 
-const SKU: &str = "bench-hot";
-const UNITS: i32 = 100_000;
-const BUYERS: usize = 64;
-const ROUNDS: usize = 3;
-/// How long each side buys in each round, unless its orders run out before.
-const ROUND: Duration = Duration::from_secs(5);
+/// The prefix of its name; it is the first and only one.
+const SKU: &str = "bench-hot-";
+const UNITS: usize = 1_000_000;
+const TO_REDIS: &str = "to redis and a row";
+pub(super) const BUYERS: usize = 64;
 /// Orders that are placed for each side of each round, before it is measured: more than are bought.
-const ORDERS: i32 = 20_000;
+const ORDERS: usize = 30_000;
 
-/// Who sells. Each takes the same orders and leaves the same rows, but for the floor.
+/// Who sells. Each takes the same orders and leaves the same rows, but for the floors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// As a worker does it: jobs that run at once share their commits.
@@ -36,134 +33,148 @@ enum Side {
     /// One row counts what is left, and is updated in the transaction that writes the reservation.
     Counter,
     /// A pool of unit rows, of which a buyer locks all that are free before it takes one.
-    WholePool,
+    WholeSet,
+    /// A counter in Redis, and then the reservation's row and its commit.
+    Redis,
     /// The reservation's row and its commit, and nothing else.
     Floor,
+    /// The same in batches of the size that ours reached, as many of them at once as buyers make full.
+    BatchedFloor,
 }
 
-impl Side {
-    const ALL: [Self; 5] = [Self::Ours, Self::Alone, Self::Counter, Self::WholePool, Self::Floor];
+struct HotSku {
+    redis: Option<Redis>,
+    orders: i32,
+    /// The size of ours' batches in its last round, rounded.
+    batch: Arc<AtomicUsize>,
+    /// The combiner of the round that runs.
+    combiner: std::sync::Mutex<Option<Combiner>>,
 }
 
-/// What one side did in all rounds.
-#[derive(Default)]
-struct Tally {
-    times: Vec<Duration>,
-    /// Of each round, in reservations per second.
-    rates: Vec<f64>,
-}
-
-pub(super) async fn run(fleet: &Fleet, progress: &impl Fn(&str)) -> anyhow::Result<Vec<Ratio>> {
-    let shop = shops::find(&fleet.db, MAIN).await?.context("there is no shop main")?;
-    let db = Db::connect_with(fleet.db.options().clone(), u32::try_from(BUYERS)?).await?;
-    progress("hot-sku: 100,000 units of one SKU, for each side");
-    sql::stock(db.pool(), shop.id, SKU, UNITS).await?;
-    sql::baselines(db.pool(), UNITS).await?;
-    let mut tallies = Side::ALL.map(|_| Tally::default());
-    for round in 1..=ROUNDS {
-        for (side, tally) in Side::ALL.into_iter().zip(&mut tallies) {
-            let orders = sql::place(db.pool(), shop.id, SKU, ORDERS).await?;
-            progress(&format!("hot-sku: round {round} of {ROUNDS}: {BUYERS} buyers, {side:?}"));
-            let (took, times) = buy(&db, shop.id, side, orders).await?;
-            tally.rates.push(times.len() as f64 / took.as_secs_f64());
-            tally.times.extend(times);
-        }
-    }
-    db.pool().close().await;
-    let [ours, alone, counter, whole_pool, floor] = tallies.map(|t| Throughput::of(t.rates, t.times));
-    Ok(vec![
-        Ratio::of_rates(Scenario::HotSku, "to one counter row", &ours, &counter),
-        Ratio::of_rates(Scenario::HotSku, "to the whole-pool lock", &ours, &whole_pool),
-        Ratio::of_rates(Scenario::HotSku, "to the floor", &ours, &floor),
-        Ratio::of_rates(Scenario::HotSku, "to the floor, one order per commit", &alone, &floor),
-        Ratio::of_tail(Scenario::HotSku, "99th percentile to median", &ours),
-    ])
-}
-
-/// Every buyer takes one order after the other until the round is over. Gives how long that took, and the
-/// time of each reservation.
-async fn buy(db: &Db, shop_id: i32, side: Side, orders: Vec<Uuid>) -> anyhow::Result<(Duration, Vec<Duration>)> {
-    let orders = Arc::new(orders);
-    let next = Arc::new(AtomicUsize::new(0));
-    let start = Arc::new(Barrier::new(BUYERS + 1));
-    let combiner = Combiner::start(db);
-    let mut buyers = Vec::new();
-    for _ in 0..BUYERS {
-        // The baselines have a session each, as bare as can be; ours pays for its pool.
-        let seller = match side {
-            Side::Ours => Seller::Combiner(combiner.clone()),
-            Side::Alone => Seller::Allocator(db.clone()),
-            Side::Counter | Side::WholePool | Side::Floor => {
-                Seller::Baseline(side, PgConnection::connect_with(db.options()).await?)
-            }
-        };
-        let (orders, next, start) = (orders.clone(), next.clone(), start.clone());
-        buyers.push(tokio::spawn(async move { one_buyer(shop_id, seller, &orders, &next, &start).await }));
-    }
-    start.wait().await;
-    let began = Instant::now();
-    let mut times = Vec::new();
-    let mut failed = None;
-    for buyer in buyers {
-        match buyer.await? {
-            Ok(mine) => times.extend(mine),
-            Err(error) => failed = Some(error),
-        }
-    }
-    let took = began.elapsed();
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    ensure!(!times.is_empty(), "{side:?} reserved nothing");
-    Ok((took, times))
-}
-
-/// What a buyer buys by.
-enum Seller {
-    Combiner(Combiner),
-    Allocator(Db),
-    Baseline(Side, PgConnection),
-}
-
-async fn one_buyer(
-    shop_id: i32,
-    mut seller: Seller,
-    orders: &[Uuid],
-    next: &AtomicUsize,
-    start: &Barrier,
-) -> anyhow::Result<Vec<Duration>> {
-    let mut times = Vec::new();
-    start.wait().await;
-    let began = Instant::now();
-    while began.elapsed() < ROUND {
-        let Some(order) = orders.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-        let at = Instant::now();
-        loop {
-            if reserve(&mut seller, shop_id, *order).await? {
-                times.push(at.elapsed());
-                break;
-            }
-            // Whoever finds all of the pool locked looks again, as an application does.
-            if began.elapsed() >= ROUND {
-                break;
-            }
-        }
-    }
-    if let Seller::Baseline(_, session) = seller {
-        session.close().await?;
-    }
-    Ok(times)
-}
-
-/// Reserves one order; false where a baseline found nothing that it could lock.
-async fn reserve(seller: &mut Seller, shop_id: i32, order: Uuid) -> anyhow::Result<bool> {
-    let outcome = match seller {
-        Seller::Combiner(combiner) => combiner.run(shop_id, order).await?,
-        Seller::Allocator(db) => allocator::run(db, shop_id, order).await?,
-        Seller::Baseline(Side::Counter, session) => return Ok(sql::by_counter(session, shop_id, order).await?),
-        Seller::Baseline(Side::WholePool, session) => return Ok(sql::by_whole_pool(session, shop_id, order).await?),
-        Seller::Baseline(_, session) => return Ok(sql::bare(session, shop_id, SKU, order).await?),
+pub(super) async fn run(bench: &Bench<'_>) -> anyhow::Result<Vec<Ratio>> {
+    let mut sides = vec![Side::Ours, Side::Alone, Side::Counter, Side::WholeSet, Side::Floor, Side::BatchedFloor];
+    let units = bench.effort.size(UNITS, 20_000);
+    bench.say(&format!("{units} units of one SKU"));
+    common::stock(bench.fleet.db.pool(), bench.shop_id, SKU, 1, units).await?;
+    sql::baselines(bench.fleet.db.pool(), units).await?;
+    let orders = bench.effort.size(ORDERS, 2_000);
+    let redis = Redis::start(bench, TO_REDIS, units).await?;
+    sides.extend(redis.is_some().then_some(Side::Redis));
+    let contest = HotSku { redis, orders, batch: Arc::new(AtomicUsize::new(BUYERS / 2)), combiner: None.into() };
+    let tallies = drive::alternate(bench, &contest, &sides).await?;
+    ensure!(common::oversold(bench.fleet.db.pool(), bench.shop_id, SKU).await? == 0, "more was sold than there is");
+    bench.say(&format!("ours reached batches of {}", contest.batch.load(Ordering::Relaxed)));
+    let [ours, alone, counter, whole_set, floor, batched, redis @ ..] = &tallies[..] else {
+        anyhow::bail!("a side did not play");
     };
-    ensure!(outcome == Outcome::Reserved, "a buyer was told {outcome:?} with units left");
-    Ok(true)
+    let ratio = |name, other| Ratio::of_rates(Scenario::HotSku, name, ours, other);
+    let mut ratios = vec![
+        ratio("to floor", floor),
+        ratio("to batched floor", batched),
+        ratio("to counter row", counter),
+        ratio("to whole set lock", whole_set),
+        ratio("to one order per commit", alone),
+    ];
+    ratios.extend(redis.iter().map(|redis| ratio(TO_REDIS, redis)));
+    Ok(ratios)
+}
+
+impl Contest for HotSku {
+    type Side = Side;
+
+    async fn party(&self, bench: &Bench<'_>, side: Side) -> anyhow::Result<Party> {
+        let (db, shop_id) = (&bench.fleet.db, bench.shop_id);
+        let placed = common::place_stock(db.pool(), shop_id, SKU, 1, self.orders, 1).await?;
+        sql::refill(db.pool()).await?;
+        match side {
+            Side::Ours => {
+                let reserved = |outcome: &Outcome| *outcome == Outcome::Reserved;
+                let (party, combiner) = drive::combined(bench, placed, BUYERS, reserved).await?;
+                *self.combiner.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(combiner);
+                Ok(party)
+            }
+            Side::Alone => {
+                let db = drive::connected(bench, BUYERS).await?;
+                let orders = Arc::new(placed);
+                let client = |_| -> Act {
+                    let (db, orders) = (db.clone(), Arc::clone(&orders));
+                    Box::new(move |n| {
+                        let (db, order) = (db.clone(), orders[n]);
+                        Box::pin(async move {
+                            let outcome = allocator::run(&db, shop_id, order).await?;
+                            ensure!(outcome == Outcome::Reserved, "a buyer was told {outcome:?} with units left");
+                            Ok(Did::Done(1))
+                        })
+                    })
+                };
+                let clients = (0..BUYERS).map(client).collect();
+                Ok(Party { clients, operations: orders.len(), orders, db: Some(db) })
+            }
+            Side::Counter | Side::WholeSet | Side::Floor | Side::Redis => {
+                baseline(bench, side, placed, BUYERS, 1, self.redis.clone()).await
+            }
+            Side::BatchedFloor => {
+                let batch = self.batch.load(Ordering::Relaxed).max(1);
+                baseline(bench, side, placed, BUYERS.div_ceil(batch), batch, None).await
+            }
+        }
+    }
+
+    async fn check(&self, bench: &Bench<'_>, side: Side, orders: &[Uuid], done: usize) -> anyhow::Result<()> {
+        if let Some(combiner) = self.combiner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            self.batch.store(combiner.mean_batch().round() as usize, Ordering::Relaxed);
+        }
+        let pool = bench.fleet.db.pool();
+        let done = i64::try_from(done)?;
+        let found = common::standing(pool, bench.shop_id, orders).await?;
+        let reserved = match side {
+            Side::Ours | Side::Alone | Side::Counter | Side::WholeSet => done,
+            // These write holds and nothing else.
+            Side::Redis | Side::Floor | Side::BatchedFloor => 0,
+        };
+        ensure!((found.reserved, found.holds) == (reserved, done), "{done} were done, and there are {found:?}");
+        Ok(())
+    }
+}
+
+/// The baselines have a session for each buyer, as bare as can be, and take `batch` orders at a time.
+async fn baseline(
+    bench: &Bench<'_>,
+    side: Side,
+    placed: Vec<Uuid>,
+    buyers: usize,
+    batch: usize,
+    redis: Option<Redis>,
+) -> anyhow::Result<Party> {
+    let (orders, shop_id) = (Arc::new(placed), bench.shop_id);
+    let client = |session: Session| -> Act {
+        let (orders, redis) = (Arc::clone(&orders), redis.clone());
+        Box::new(move |n| {
+            let (session, orders, redis) = (Arc::clone(&session), Arc::clone(&orders), redis.clone());
+            Box::pin(async move {
+                if let Some(redis) = redis {
+                    ensure!(redis.take().await?, "the counter says that nothing is left");
+                }
+                let mut session = session.lock().await;
+                let mine = &orders[n * batch..(n + 1) * batch];
+                Ok(match side {
+                    Side::Counter => match sql::by_counter(&mut session, shop_id, mine[0]).await? {
+                        true => Did::Done(1),
+                        false => Did::Refused,
+                    },
+                    Side::WholeSet => match sql::by_whole_set(&mut session, shop_id, mine[0]).await? {
+                        true => Did::Done(1),
+                        // Whoever finds all of it locked looks again, as an application does.
+                        false => Did::Again,
+                    },
+                    Side::Redis | Side::Floor | Side::BatchedFloor | Side::Ours | Side::Alone => {
+                        Did::Done(common::bare_reservation(&mut session, shop_id, mine).await?)
+                    }
+                })
+            })
+        })
+    };
+    let sessions = drive::sessions(bench.fleet.db.options(), buyers).await?;
+    let clients = sessions.into_iter().map(client).collect();
+    Ok(Party { clients, operations: orders.len() / batch, orders, db: None })
 }

@@ -5,17 +5,6 @@
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
-/// Puts the units on the shelf, as a receipt does.
-pub(super) async fn stock(pool: &PgPool, shop_id: i32, sku: &str, units: i32) -> Result<(), sqlx::Error> {
-    sqlx::query("select onehold.post_movement($1, $2, 'BER', $3, 'receipt', 'bench', 'bench', false)")
-        .bind(shop_id)
-        .bind(sku)
-        .bind(units)
-        .execute(pool)
-        .await
-        .map(|_| ())
-}
-
 /// The baselines' own tables and functions, with as many units.
 pub(super) async fn baselines(pool: &PgPool, units: i32) -> Result<(), sqlx::Error> {
     let statements = [
@@ -25,7 +14,7 @@ pub(super) async fn baselines(pool: &PgPool, units: i32) -> Result<(), sqlx::Err
         "create function public.bench_finish(p_shop int, p_order uuid) returns void
          language sql as $$
              insert into onehold.reservations (shop_id, order_id, sku, location, quantity, expires_at)
-             values (p_shop, p_order, 'bench-elsewhere', 'BER', 1, clock_timestamp() + interval '15 minutes');
+             values (p_shop, p_order, 'bench-elsewhere', 'BER', 1, clock_timestamp() + interval '1 day');
              update onehold.orders set status = 'reserved' where shop_id = p_shop and id = p_order;
              insert into onehold.order_events (shop_id, order_id, kind, actor)
              values (p_shop, p_order, 'reserved', 'bench');
@@ -39,7 +28,7 @@ pub(super) async fn baselines(pool: &PgPool, units: i32) -> Result<(), sqlx::Err
              update public.bench_counter set units_left = units_left - 1 where sku = 'hot' and units_left > 0;
              return found;
          end $$",
-        "create function public.bench_by_whole_pool(p_shop int, p_order uuid) returns boolean
+        "create function public.bench_by_whole_set(p_shop int, p_order uuid) returns boolean
          language plpgsql as $$
          declare
              v_unit bigint;
@@ -70,58 +59,21 @@ pub(super) async fn baselines(pool: &PgPool, units: i32) -> Result<(), sqlx::Err
         .map(|_| ())
 }
 
-/// Places `orders` orders for one unit each, without jobs: what is measured begins when a job runs.
-pub(super) async fn place(pool: &PgPool, shop_id: i32, sku: &str, orders: i32) -> Result<Vec<Uuid>, sqlx::Error> {
-    let mut conn = pool.acquire().await?;
-    sqlx::query("set statement_timeout = '5min'").execute(&mut *conn).await?;
-    let placed = sqlx::query_scalar(
-        "with fresh as (
-             insert into onehold.orders (shop_id, idempotency_key)
-             select $1, 'bench-' || gen_random_uuid() from generate_series(1, $3)
-             returning id
-         ), lines as (
-             insert into onehold.order_lines (shop_id, order_id, line, sku, quantity) select $1, id, 1, $2, 1 from fresh
-         ), told as (
-             insert into onehold.order_events (shop_id, order_id, kind, actor) select $1, id, 'placed', 'bench' from fresh
-         )
-         select id from fresh",
+/// Fills the pool of the baseline up, between the rounds.
+pub(super) async fn refill(pool: &PgPool) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "insert into public.bench_pool select 'hot', (select coalesce(max(unit), 0) from public.bench_pool) + g
+         from generate_series(1, 1000 - (select count(*) from public.bench_pool)) g",
     )
-    .bind(shop_id)
-    .bind(sku)
-    .bind(orders)
-    .fetch_all(&mut *conn)
-    .await?;
-    // The pool of the baseline is filled up between the rounds.
-    for statement in [
-        "insert into public.bench_pool select 'hot', coalesce(max(unit), 0) + g
-         from generate_series(1, 1000) g left join public.bench_pool on true group by g",
-        "vacuum analyze onehold.orders",
-        "vacuum analyze onehold.order_lines",
-        "reset statement_timeout",
-    ] {
-        sqlx::query(statement).execute(&mut *conn).await?;
-    }
-    Ok(placed)
+    .execute(pool)
+    .await
+    .map(|_| ())
 }
 
 pub(super) async fn by_counter(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar("select public.bench_by_counter($1, $2)").bind(shop_id).bind(order).fetch_one(conn).await
 }
 
-pub(super) async fn by_whole_pool(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar("select public.bench_by_whole_pool($1, $2)").bind(shop_id).bind(order).fetch_one(conn).await
-}
-
-/// The reservation's row, committed: what any way of selling must write at least.
-pub(super) async fn bare(conn: &mut PgConnection, shop_id: i32, sku: &str, order: Uuid) -> Result<bool, sqlx::Error> {
-    sqlx::query(
-        "insert into onehold.reservations (shop_id, order_id, sku, location, quantity, expires_at)
-         values ($1, $2, $3 || '-bare', 'BER', 1, clock_timestamp() + interval '15 minutes')",
-    )
-    .bind(shop_id)
-    .bind(order)
-    .bind(sku)
-    .execute(conn)
-    .await
-    .map(|done| done.rows_affected() == 1)
+pub(super) async fn by_whole_set(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("select public.bench_by_whole_set($1, $2)").bind(shop_id).bind(order).fetch_one(conn).await
 }

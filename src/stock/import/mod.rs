@@ -31,6 +31,8 @@ const MOST_SILENCE: Duration = Duration::from_secs(60);
 const MOST_READING: Duration = Duration::from_secs(30 * 60);
 /// One for the transaction; and as many as the handle needs beside.
 const CONNECTIONS: u32 = 2;
+/// How many waiting orders are woken; the housekeeping wakes the others.
+const MOST_WOKEN: i32 = 1_000;
 /// How many pools are refilled at the end; the others are when they are needed.
 const MOST_REFILLS: i64 = 1_000;
 
@@ -178,6 +180,8 @@ async fn whole(
     if bad.count > 0 {
         return Ok(Verdict::Rollback((Imported::Refused(bad), Vec::new())));
     }
+    // Who waits is served by his own job: a transaction as long as this one must lock nobody's order.
+    sql::wake_waiting(tx, shop_id, MOST_WOKEN).await?;
     let pools = match kind {
         Kind::Assets => Vec::new(),
         Kind::Stock => sql::pools(tx, shop_id, MOST_REFILLS).await?,

@@ -257,6 +257,11 @@ pub(super) async fn all_as_described(tx: &mut PgConnection, shop_id: i32) -> Res
     .await
 }
 
+/// Puts a job in for up to `limit` waiting orders that look as if they could be filled now.
+pub(super) async fn wake_waiting(tx: &mut PgConnection, shop_id: i32, limit: i32) -> Result<(), sqlx::Error> {
+    sqlx::query("select onehold.wake_waiting($1, $2)").bind(shop_id).bind(limit).fetch_one(tx).await.map(|_| ())
+}
+
 fn most_named() -> i64 {
     i64::try_from(MOST_NAMED).unwrap_or(i64::MAX)
 }

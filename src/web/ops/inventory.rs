@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use axum::extract::{Query, State};
 use maud::{Markup, html};
+use uuid::Uuid;
 
 use super::page::{Refused, grouped, instant, page, span};
 use super::session::Operator;
@@ -76,7 +77,7 @@ pub(super) async fn inventory(
 
 /// What keeps an asset from being sold now.
 fn why_not(asset: &Asset) -> Markup {
-    let order = |id| html! { a href={ "/ops/orders/" (id) } { (id) } };
+    let order = |id: Uuid| html! { a href={ "/ops/orders/" (id) } { (id) } };
     html! {
         @if let Some(id) = asset.bound_to { span.tag { "sold" } " to " (order(id)) }
         @else if let Some(id) = asset.held_by { span.tag.warn { "held" } " by " (order(id)) }
