@@ -32,6 +32,7 @@ mod import_large;
 mod migrations;
 mod ops_metrics;
 mod ops_pages;
+mod ops_queues;
 mod ops_sign_in;
 mod payments_inbox;
 mod payments_signing;
