@@ -30,6 +30,7 @@ mod import;
 mod import_again;
 mod import_large;
 mod migrations;
+mod ops_browser;
 mod ops_metrics;
 mod ops_pages;
 mod ops_queues;

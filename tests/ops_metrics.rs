@@ -116,3 +116,26 @@ async fn every_metric_is_explained() {
     assert!(value(&told, "onehold_transactions_total{name=\"cancel\",outcome=\"committed\"}") >= 1.0);
     assert!(value(&told, "onehold_transaction_seconds_count{name=\"cancel\"}") >= 1.0);
 }
+
+/// Alerts, runbook and dashboard name metrics that are explained, and every alert has its incident.
+#[test]
+fn every_alert_has_a_page_in_the_runbook_and_asks_for_metrics_that_exist() {
+    let (rules, runbook) = (include_str!("../ops/alerts.yml"), include_str!("../docs/runbook.md"));
+    let (dashboard, metrics) = (include_str!("../ops/grafana.json"), include_str!("../docs/metrics.md"));
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() >= 10);
+    for alert in &alerts {
+        assert!(runbook.contains(&format!("\n## {alert}\n")), "{alert} is missing in docs/runbook.md");
+        assert!(rules.contains(&format!("docs/runbook.md#{}\n", alert.to_lowercase())), "{alert} leads nowhere");
+    }
+    assert_eq!(runbook.matches("\n## ").count(), alerts.len(), "the runbook tells of an alert that is none");
+    assert!(serde_json::from_str::<serde_json::Value>(dashboard).unwrap()["panels"].as_array().unwrap().len() > 9);
+    for text in [rules, runbook, dashboard] {
+        // A field of payments and no metric.
+        let text = text.replace("metadata.onehold_order", "");
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|w| w.starts_with("onehold_")) {
+            let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+            assert!(metrics.contains(&format!("`{name}`")), "{name} is no metric");
+        }
+    }
+}
