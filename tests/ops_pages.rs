@@ -242,7 +242,42 @@ async fn the_inventory_says_why_something_cannot_be_sold_now() {
     assert!(row("m-02").contains("held") && row("m-02").contains(&held.to_string()));
     assert!(row("m-03").contains("maintenance") && row("m-04").contains("not yet") && row("m-05").contains(">yes<"));
     assert!(row("PSU").contains("1,234"), "{}", row("PSU"));
-    assert!(shown(&web, &cookie, "/ops/inventory?sku=PSU").await.contains("1,234"));
+    let moved = shown(&web, &cookie, "/ops/inventory?sku=PSU").await;
+    assert!(moved.contains("Movements of PSU") && moved.contains("<td>receipt</td>"), "{moved}");
+    // Two were held or sold, and one can be had now.
+    let out = text.split("Running out").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(out.contains("<td>box</td><td class=\"n\">1</td>"), "{out}");
     assert!(shown(&web, &cookie, "/ops/inventory?category=none&sku=none").await.contains("There are none."));
     assert_eq!(page(&web, "/ops/inventory?category=%00&after_sku=%00&sku=%00", &cookie).await.0, 200);
+}
+
+#[tokio::test]
+async fn money_that_was_given_back_is_marked_once_and_an_event_that_waits_is_replayed() {
+    let (scene, web) = stage(1).await;
+    let (due, waits) = (scene.place_one("a").await, scene.reserved("b").await);
+    onehold::orders::cancel(&scene.db, 1, due, "test", None).await.unwrap();
+    scene.pay(due, "evt-1").await;
+    assert_eq!(scene.order(due).await.payment.state.code(), "refund_due");
+    scene.keep_event(&waits.to_string().to_uppercase(), "evt-2", "succeeded").await;
+    let cookie = signed_in(&web, KEY).await;
+    let path = |id: Uuid, wish: &str| format!("/ops/orders/{id}/{wish}");
+    assert!(shown(&web, &cookie, &format!("/ops/orders/{due}")).await.contains("/refunded"));
+    assert_eq!(act(&web, &cookie, &path(due, "refunded"), &[("reason", "by bank")]).await.0, 303);
+    assert_eq!(scene.order(due).await.payment.state.code(), "refunded");
+    assert_eq!(act(&web, &cookie, &path(due, "refunded"), &[]).await.0, 409, "once");
+    assert_eq!(act(&web, &cookie, &path(waits, "refunded"), &[]).await.0, 409, "nothing is due");
+    assert_eq!(scene.history(due).await.iter().filter(|kind| *kind == "refunded").count(), 1);
+
+    assert!(shown(&web, &cookie, &format!("/ops/orders/{waits}")).await.contains("evt-2"), "what waits is shown");
+    let event = |id| [("provider", "standard"), ("event", id)];
+    assert_eq!(act(&web, &cookie, &path(waits, "replay"), &event("evt-1")).await.0, 409, "of another order");
+    assert_eq!(act(&web, &cookie, &path(due, "replay"), &event("evt-1")).await.0, 409, "applied before");
+    let jobs = "select count(*) from apalis.jobs where job_type = 'convert'";
+    assert_eq!(scene.number(jobs).await, 0);
+    for _ in 0..2 {
+        assert_eq!(act(&web, &cookie, &path(waits, "replay"), &event("evt-2")).await.0, 303);
+        assert_eq!(scene.number(jobs).await, 1);
+    }
+    let text = shown(&web, &cookie, &format!("/ops/orders/{waits}")).await;
+    assert!(text.contains("<td>convert</td>"), "its job is shown: {text}");
 }

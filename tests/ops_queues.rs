@@ -45,6 +45,7 @@ async fn a_paused_queue_is_worked_on_by_nobody_until_it_is_resumed() {
     let (_, shown) = page(&web, "/ops/queues", &cookie).await;
     assert!(shown.contains(">paused<") && shown.contains("/ops/queues/reserve/resume"), "{shown}");
     assert!(page(&web, "/ops", &cookie).await.1.contains("The queue reserve is paused."));
+    assert!(shown.contains(&format!("<td>{}</td>", env!("CARGO_PKG_VERSION"))), "the release of a worker: {shown}");
     let by: String =
         sqlx::query_scalar("select paused_by from apalis.paused_queues").fetch_one(test.db.pool()).await.unwrap();
     assert_eq!(by, "api:bootstrap");

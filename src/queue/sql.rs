@@ -167,11 +167,13 @@ pub(super) async fn acknowledge(
 pub(super) async fn beat(db: impl PgExecutor<'_>, ids: &[String], queues: &[String]) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "insert into apalis.workers as w (id, worker_type, storage_name, layers, last_seen, started_at)
-         select id, queue, 'onehold', '', clock_timestamp(), clock_timestamp()
+         select id, queue, 'onehold', $3, clock_timestamp(), clock_timestamp()
          from unnest($1::text[], $2::text[]) b (id, queue)
          on conflict (id) do update set last_seen = clock_timestamp()",
         ids,
-        queues
+        queues,
+        // apalis lists the layers of a worker here, of which ours has none: operators see which release it runs.
+        env!("CARGO_PKG_VERSION")
     )
     .execute(db)
     .await

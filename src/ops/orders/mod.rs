@@ -6,10 +6,15 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::{Watch, jobs::Job, redact};
+use crate::db::Db;
+use crate::queue::catalogue::{ApplyPayment, CONVERT, RESERVE};
+use crate::queue::enqueue;
 
 /// How many orders a page lists.
 pub const PAGE: i64 = 50;
 const MOST_BESIDE: i64 = 50;
+/// What the key of an event's job ends with: who put it in.
+const STAGES: [&str; 6] = ["", ":placed", ":reserved", ":refused", ":cancelled", ":requeue"];
 
 /// An order in a list.
 #[derive(Clone, Debug)]
@@ -95,7 +100,7 @@ pub async fn search(watch: &Watch, shop_id: i32, text: &str) -> Result<Vec<Row>,
     sql::search(watch.pool(), shop_id, text, id, PAGE).await
 }
 
-/// The payment events of an order, oldest first.
+/// The payment events of an order, oldest first, those that are not applied yet among them.
 ///
 /// # Errors
 /// As of [`list`].
@@ -119,11 +124,44 @@ pub async fn payments(watch: &Watch, shop_id: i32, order: Uuid) -> Result<Vec<Pa
         .collect())
 }
 
-/// The jobs about an order and its payment events. Finished ones are there until they are pruned.
+/// The jobs about an order and these payment events of it. Finished ones are there until they are pruned.
 ///
 /// # Errors
 /// As of [`list`].
-pub async fn jobs(watch: &Watch, shop_id: i32, order: Uuid) -> Result<Vec<Job>, sqlx::Error> {
-    let rows = sql::jobs(watch.pool(), shop_id, order, MOST_BESIDE).await?;
+pub async fn jobs(watch: &Watch, shop_id: i32, order: Uuid, payments: &[Payment]) -> Result<Vec<Job>, sqlx::Error> {
+    let mut wanted = vec![(RESERVE.name.to_owned(), order.to_string())];
+    for payment in payments {
+        let event = convert_key(shop_id, payment);
+        wanted.extend(STAGES.map(|stage| (CONVERT.name.to_owned(), format!("{event}{stage}"))));
+    }
+    let (queues, keys): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+    let rows = sql::jobs(watch.pool(), &queues, &keys, MOST_BESIDE).await?;
     Ok(rows.into_iter().map(super::jobs::shown).collect())
+}
+
+/// Gives a payment event that is not applied yet another job, as the housekeeping does for one whose job was lost.
+/// Gives whether there is such an event of this order.
+///
+/// Safe to repeat: one key is one job, and an event is applied once.
+///
+/// # Errors
+/// What the database answers.
+pub async fn replay(
+    watch: &Watch,
+    db: &Db,
+    shop_id: i32,
+    order: Uuid,
+    (provider, event): (&str, &str),
+) -> Result<bool, sqlx::Error> {
+    let all = payments(watch, shop_id, order).await?;
+    let mut pending = all.iter().filter(|p| p.state == "pending");
+    let Some(payment) = pending.find(|p| p.provider == provider && p.event_id == event) else { return Ok(false) };
+    let job = ApplyPayment { v: 1, shop: shop_id, provider: provider.to_owned(), event: event.to_owned() };
+    enqueue::job(db.pool(), &format!("{}:requeue", convert_key(shop_id, payment)), &job).await?;
+    db.notifier().job(CONVERT.name);
+    Ok(true)
+}
+
+fn convert_key(shop_id: i32, payment: &Payment) -> String {
+    format!("{shop_id}:{}:{}", payment.provider, payment.event_id)
 }

@@ -119,9 +119,21 @@ pub(super) async fn payments(
 ) -> Result<Vec<PaymentRow>, sqlx::Error> {
     sqlx::query_as!(
         PaymentRow,
-        "select provider, event_id, type as kind, effect, payment_id, amount, currency, state, outcome, received_at,
-                payload
-         from onehold.payment_events where shop_id = $1 and order_id = $2 order by received_at limit $3",
+        "with mine as (
+             (select provider, event_id from onehold.payment_events
+              where shop_id = $1 and order_id = $2 order by received_at limit $3)
+             union
+             -- Not applied yet: they are known by what they call the order.
+             (select e.provider, e.event_id from onehold.orders o
+              join onehold.payment_events e on e.shop_id = o.shop_id and e.state = 'pending'
+                   and e.order_ref in (o.id::text, upper(o.id::text), o.reference)
+              where o.shop_id = $1 and o.id = $2 limit $3)
+         )
+         select e.provider, e.event_id, e.type as kind, e.effect, e.payment_id, e.amount, e.currency, e.state, e.outcome,
+                e.received_at, e.payload
+         from mine m
+         join onehold.payment_events e on e.shop_id = $1 and e.provider = m.provider and e.event_id = m.event_id
+         order by e.received_at limit $3",
         shop_id,
         order,
         most
@@ -130,23 +142,22 @@ pub(super) async fn payments(
     .await
 }
 
-pub(super) async fn jobs(pool: &PgPool, shop_id: i32, order: Uuid, most: i64) -> Result<Vec<JobRow>, sqlx::Error> {
-    // By the keys under which they were enqueued: of the order, and of each of its payment events at each stage.
+/// The jobs with these keys; the columns are of one length.
+pub(super) async fn jobs(
+    pool: &PgPool,
+    queues: &[String],
+    keys: &[String],
+    most: i64,
+) -> Result<Vec<JobRow>, sqlx::Error> {
     sqlx::query_as!(
         JobRow,
-        r#"with keys (queue, key) as (
-               select 'reserve', $2::uuid::text
-               union all
-               select 'convert', e.shop_id || ':' || e.provider || ':' || e.event_id || s.stage
-               from onehold.payment_events e, (values (''), (':reserved'), (':refused'), (':requeue')) s (stage)
-               where e.shop_id = $1 and e.order_id = $2
-           )
-           select j.id, j.job_type as queue, j.status, j.attempts, j.max_attempts, j.run_at, j.done_at,
+        r#"select j.id, j.job_type as queue, j.status, j.attempts, j.max_attempts, j.run_at, j.done_at,
                   j.last_result->>'Err' as error, left(j.lock_by, 200) as worker, j.job as payload
-           from keys k join apalis.jobs j on j.job_type = k.queue and j.idempotency_key = k.key
+           from unnest($1::text[], $2::text[]) k (queue, key)
+           join apalis.jobs j on j.job_type = k.queue and j.idempotency_key = k.key
            order by j.run_at limit $3"#,
-        shop_id,
-        order,
+        queues,
+        keys,
         most
     )
     .fetch_all(pool)

@@ -44,6 +44,8 @@ pub struct Stands {
     pub lapsing: i64,
     /// For how many seconds the longest lapsed hold has waited for the sweep.
     pub sweep_lag: f64,
+    /// How many seconds ago the last sweep ended; none where no finished one is kept.
+    pub swept: Option<f64>,
     /// For how many seconds the oldest undecided order has waited.
     pub placed_oldest: f64,
     /// Payment events that are not applied.
@@ -67,6 +69,8 @@ pub struct Worker {
     pub name: String,
     /// Its queue.
     pub queue: String,
+    /// The release that it runs; empty of one that did not say.
+    pub release: String,
     /// How many seconds ago it was seen.
     pub silence: f64,
     /// When it started.

@@ -9,7 +9,7 @@ use super::{Depth, Stands, Worker};
 pub(super) async fn workers(pool: &PgPool, most: i64) -> Result<Vec<Worker>, sqlx::Error> {
     sqlx::query_as!(
         Worker,
-        r#"select w.id as name, w.worker_type as queue, extract(epoch from now() - w.last_seen)::float8 as "silence!",
+        r#"select w.id as name, w.worker_type as queue, w.layers as release, extract(epoch from now() - w.last_seen)::float8 as "silence!",
                   w.started_at,
                   (select count(*) from (select from apalis.jobs j where j.lock_by = w.id
                       and j.status in ('Queued', 'Running') limit 1001) x) as "running!"
@@ -60,6 +60,11 @@ pub(super) async fn stands(pool: &PgPool, shop_id: Option<i32>) -> Result<Stands
                 from apalis.workers) as "silence!",
                coalesce(sum(h.lapsing), 0)::int8 as "lapsing!",
                coalesce(max(o.lag), 0)::float8 as "sweep_lag!",
+               -- The keys of ticks end with their time, so the last key is the last tick.
+               (select extract(epoch from now() - j.done_at)::float8 from apalis.jobs j
+                where j.job_type = 'housekeeping' and j.idempotency_key > 'sweep:' and j.idempotency_key < 'sweep:9'
+                  and j.status = 'Done'
+                order by j.idempotency_key desc limit 1) as swept,
                coalesce(max(p.age), 0)::float8 as "placed_oldest!",
                coalesce(sum(e.waiting), 0)::int8 as "payments!",
                coalesce(max(f.age), 0)::float8 as "payments_oldest!",

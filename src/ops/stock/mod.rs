@@ -2,10 +2,47 @@
 
 mod sql;
 
+use chrono::{DateTime, Utc};
+
 use super::Watch;
 
 /// How many rows a page lists.
 pub const PAGE: i64 = 50;
+
+/// How many of the shop's last holds tell the pace at which a category is sold.
+pub const HOLDS_LOOKED_AT: i64 = 2_000;
+/// How many of the shop's last movements are looked through for those of a SKU.
+pub const MOVEMENTS_LOOKED_AT: i64 = 10_000;
+
+/// A category that is being sold, and how long it lasts at that pace.
+#[derive(Clone, Debug)]
+pub struct Lasting {
+    /// Which.
+    pub category: String,
+    /// How many can be had now, at most 1,001.
+    pub left: i64,
+    /// How many are held and sold an hour.
+    pub per_hour: f64,
+    /// In so many seconds it is empty.
+    pub lasts: f64,
+}
+
+/// A movement of stock.
+#[derive(Clone, Debug)]
+pub struct Movement {
+    /// When.
+    pub at: DateTime<Utc>,
+    /// Where.
+    pub location: String,
+    /// By how many units on-hand changed.
+    pub delta: i32,
+    /// receipt, adjustment, return, sale or release.
+    pub kind: String,
+    /// What it is called by who posted it.
+    pub reference: String,
+    /// Who posted it.
+    pub actor: String,
+}
 
 /// What a SKU has at a location.
 #[derive(Clone, Debug)]
@@ -64,4 +101,23 @@ pub async fn pools(
 /// As of [`pools`].
 pub async fn sessions(watch: &Watch) -> Result<Vec<Sessions>, sqlx::Error> {
     sql::sessions(watch.pool()).await
+}
+
+/// The twenty categories that will be empty first, by the shop's last [`HOLDS_LOOKED_AT`] holds.
+///
+/// # Errors
+/// As of [`pools`].
+pub async fn lasting(watch: &Watch, shop_id: i32) -> Result<Vec<Lasting>, sqlx::Error> {
+    sql::lasting(watch.pool(), shop_id, HOLDS_LOOKED_AT).await
+}
+
+/// The newest movements of a SKU, at most [`PAGE`], among the shop's last [`MOVEMENTS_LOOKED_AT`].
+///
+/// # Errors
+/// As of [`pools`].
+pub async fn movements(watch: &Watch, shop_id: i32, sku: &str) -> Result<Vec<Movement>, sqlx::Error> {
+    if sku.contains('\0') {
+        return Ok(Vec::new());
+    }
+    sql::movements(watch.pool(), shop_id, sku, MOVEMENTS_LOOKED_AT, PAGE).await
 }

@@ -2,7 +2,7 @@
 
 use sqlx::PgPool;
 
-use super::{Pool, Sessions};
+use super::{Lasting, Movement, Pool, Sessions};
 
 pub(super) async fn pools(
     pool: &PgPool,
@@ -63,6 +63,57 @@ pub(super) async fn sessions(pool: &PgPool) -> Result<Vec<Sessions>, sqlx::Error
            from pg_stat_activity
            where datname = current_database() and pid <> pg_backend_pid()
            group by 1, 2, 3 order by count(*) desc limit 50"#
+    )
+    .fetch_all(pool)
+    .await
+}
+
+pub(super) async fn lasting(pool: &PgPool, shop_id: i32, looked_at: i64) -> Result<Vec<Lasting>, sqlx::Error> {
+    // recent: the last holds of the shop by the primary key, whose ids are UUIDv7, so that the cost does not grow.
+    // pace: what of them was not given back, by category, over the time since the oldest of them.
+    sqlx::query_as!(
+        Lasting,
+        r#"with recent as materialized (
+               select asset_id, state, held_at from onehold.reservations where shop_id = $1 order by id desc limit $2
+           ), pace as (
+               select a.category, count(*) as n,
+                      (select greatest(extract(epoch from now() - min(held_at)), 60) from recent)::float8 as over
+               from recent r join onehold.assets a on a.shop_id = $1 and a.id = r.asset_id
+               where r.state in ('held', 'converted') group by a.category
+           )
+           select p.category, l.n as "left!", (p.n * 3600 / p.over)::float8 as "per_hour!",
+                  (l.n * p.over / p.n)::float8 as "lasts!"
+           from pace p cross join lateral (
+               select count(*) as n from (
+                   select from onehold.assets a where a.shop_id = $1 and a.category = p.category
+                      and a.status = 'ready' and a.owner_id is null
+                      and (a.available_from is null or a.available_from <= now()) limit 1001) x) l
+           order by 4, 1 limit 20"#,
+        shop_id,
+        looked_at
+    )
+    .fetch_all(pool)
+    .await
+}
+
+pub(super) async fn movements(
+    pool: &PgPool,
+    shop_id: i32,
+    sku: &str,
+    looked_at: i64,
+    most: i64,
+) -> Result<Vec<Movement>, sqlx::Error> {
+    // The ledger has no index by SKU, which every sale would pay for: the newest of the shop are looked through.
+    sqlx::query_as!(
+        Movement,
+        r#"select m.at as "at!", m.location as "location!", m.delta as "delta!", m.kind as "kind!",
+                  m.reference as "reference!", m.actor as "actor!"
+           from (select * from onehold.stock_movements where shop_id = $1 order by id desc limit $3) m
+           where m.sku = $2 order by m.id desc limit $4"#,
+        shop_id,
+        sku,
+        looked_at,
+        most
     )
     .fetch_all(pool)
     .await

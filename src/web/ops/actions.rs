@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::page::Refused;
 use super::session::Action;
+use crate::ops::orders as found;
 use crate::orders::{self, Ending, request};
 use crate::queue::catalogue::Queue;
 use crate::queue::operate;
@@ -26,7 +27,24 @@ pub(super) async fn order(
     if let Some(reason) = action.text("reason") {
         body["reason"] = json!(reason);
     }
+    let conflict = |said: &str| Err(Refused::Conflict(said.to_owned()));
+    let done = || Ok(Redirect::to(&format!("/ops/orders/{id}")));
     let ending = match wish.as_str() {
+        "refunded" => {
+            let wish = request::cancel(&body).map_err(unfit)?;
+            return match orders::mark_refunded(&state.db, shop, id, &actor, wish.reason.as_deref()).await? {
+                true => done(),
+                false => conflict("No money of this order is to be given back."),
+            };
+        }
+        "replay" => {
+            let event = (action.text("provider").unwrap_or_default(), action.text("event").unwrap_or_default());
+            tracing::info!(order = %id, provider = event.0, event = event.1, actor, "an operator replays an event");
+            return match found::replay(&state.watch, &state.db, shop, id, event).await? {
+                true => done(),
+                false => conflict("That is no payment event of this order which waits to be applied."),
+            };
+        }
         "cancel" => {
             let wish = request::cancel(&body).map_err(unfit)?;
             orders::cancel(&state.db, shop, id, &actor, wish.reason.as_deref()).await?
@@ -43,9 +61,8 @@ pub(super) async fn order(
         }
         _ => return Err(Refused::NotFound),
     };
-    let conflict = |said: &str| Err(Refused::Conflict(said.to_owned()));
     match ending {
-        Ending::Done | Ending::Unchanged => Ok(Redirect::to(&format!("/ops/orders/{id}"))),
+        Ending::Done | Ending::Unchanged => done(),
         Ending::AlreadyConverted => conflict("The order is sold: it can be released, not cancelled."),
         Ending::NotHeld => conflict("The order holds nothing, or its hold has lapsed."),
         Ending::NotConverted => conflict("Only a converted order can be released."),

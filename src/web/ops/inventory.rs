@@ -6,9 +6,10 @@ use axum::extract::{Query, State};
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::page::{Refused, grouped, instant, page, span};
+use super::page::{Refused, at_least, grouped, instant, page, span};
 use super::session::Operator;
-use crate::ops::stock;
+use crate::ops::standing::MOST_OTHERS;
+use crate::ops::stock::{self, Lasting, Movement};
 use crate::stock::assets::{self, Asset, Filter};
 use crate::web::AppState;
 
@@ -29,12 +30,18 @@ pub(super) async fn inventory(
     let assets = assets::list(&state.db, operator.shop(), &filter).await?;
     let after = (text("after_sku").unwrap_or_default(), text("after_location").unwrap_or_default());
     let pools = stock::pools(&state.watch, operator.shop(), sku.as_deref(), (&after.0, &after.1)).await?;
+    let lasting = stock::lasting(&state.watch, operator.shop()).await?;
+    let movements = match &sku {
+        Some(sku) => stock::movements(&state.watch, operator.shop(), sku).await?,
+        None => Vec::new(),
+    };
     let full = |n: usize| i64::try_from(n).is_ok_and(|n| n >= stock::PAGE);
     Ok(page(
         &operator,
         "Inventory",
         "/ops/inventory",
         html! {
+            (running_out(&lasting))
             h2 { "Assets" }
             form.row method="get" {
                 div { label for="category" { "Category" } input id="category" name="category" value=[category.as_deref()]; }
@@ -71,8 +78,36 @@ pub(super) async fn inventory(
                     button.quiet { "More stock" }
                 }
             }
+            @if let Some(sku) = &sku { (moved(sku, &movements)) }
         },
     ))
+}
+
+/// Categories that are being sold, the one first that will be empty first.
+fn running_out(lasting: &[Lasting]) -> Markup {
+    html! { @if !lasting.is_empty() {
+        h2 { "Running out" }
+        div.scroll { table {
+            thead { tr { th { "Category" } th.n { "Left" } th.n { "An hour" } th.n { "Empty in" } } }
+            tbody { @for l in lasting { tr {
+                td { (l.category) } td.n { (at_least(l.left, MOST_OTHERS)) } td.n { (format!("{:.1}", l.per_hour)) }
+                td.n { @if l.left == 0 { span.tag.bad { "empty" } } @else { (span(l.lasts)) } }
+            } } }
+        } }
+        p.hint { "At the pace of the shop's last " (grouped(stock::HOLDS_LOOKED_AT)) " holds, without those that were given back." }
+    } }
+}
+
+fn moved(sku: &str, movements: &[Movement]) -> Markup {
+    html! {
+        h2 { "Movements of " (sku) }
+        @if movements.is_empty() { p.hint { "None among the shop's last " (grouped(stock::MOVEMENTS_LOOKED_AT)) "." } } @else { div.scroll { table {
+            thead { tr { th { "When" } th { "Location" } th.n { "Units" } th { "Kind" } th { "Reference" } th { "By" } } }
+            tbody { @for m in movements { tr {
+                td { (instant(m.at)) } td { (m.location) } td.n { (grouped(m.delta.into())) } td { (m.kind) } td { (m.reference) } td { (m.actor) }
+            } } }
+        } } }
+    }
 }
 
 /// What keeps an asset from being sold now.

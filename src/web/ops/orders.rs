@@ -12,7 +12,7 @@ use super::page::{Refused, instant, page, span, token};
 use super::session::Operator;
 use super::work::job_rows;
 use crate::ops::orders::{self as found, PAGE, Row, Wanted};
-use crate::orders::{self, Event, Order, Status};
+use crate::orders::{self, Event, Order, PaymentState, Status};
 use crate::shops::Scope;
 use crate::web::AppState;
 
@@ -96,7 +96,7 @@ pub(super) async fn order(
     let order = orders::read(&state.db, shop, id).await?.ok_or(Refused::NotFound)?;
     let events = orders::events(&state.db, shop, id).await?.ok_or(Refused::NotFound)?;
     let payments = found::payments(&state.watch, shop, id).await?;
-    let jobs = found::jobs(&state.watch, shop, id).await?;
+    let jobs = found::jobs(&state.watch, shop, id, &payments).await?;
     let title = format!("Order {}", order.reference.clone().unwrap_or_else(|| id.to_string()));
     Ok(page(
         &operator,
@@ -125,7 +125,13 @@ pub(super) async fn order(
             @for p in &payments {
                 details { summary { (instant(p.received_at)) " " (p.provider) " " (p.kind) " " (tag(&p.state)) " " (p.outcome.as_deref().unwrap_or_default()) }
                     p { "Payment " (p.payment_id.as_deref().unwrap_or("–")) ", " (p.amount.map(|a| a.to_string()).unwrap_or_default()) " " (p.currency.as_deref().unwrap_or_default()) ", event " (p.event_id) ", means " (p.effect) }
-                    pre { (p.payload) } }
+                    pre { (p.payload) }
+                    @if p.state == "pending" && operator.may(Scope::Orders) {
+                        form method="post" action={ "/ops/orders/" (id) "/replay" } { (token(&operator))
+                            input type="hidden" name="provider" value=(p.provider); input type="hidden" name="event" value=(p.event_id);
+                            p.hint { "It is looked at again. An event is applied once, however often it is replayed." }
+                            button { "Replay this event" } }
+                    } }
             }
             h2 { "Jobs" }
             (job_rows(&jobs))
@@ -195,7 +201,7 @@ fn timeline(order: &Order, events: &[Event]) -> Markup {
         tbody { @for (event, after) in rows { tr {
             td { (instant(event.at)) } td.n { (span(after)) } td { (event.kind) } td { (event.actor) }
             td { @if event.kind == "refused" { (refused(&event.detail)) } @else {
-                details { summary { "Show" } pre { (serde_json::to_string_pretty(&event.detail).unwrap_or_default()) } } } }
+                details { summary { (event.detail["reason"].as_str().unwrap_or("Show")) } pre { (serde_json::to_string_pretty(&event.detail).unwrap_or_default()) } } } }
         } } }
     } } }
 }
@@ -215,6 +221,12 @@ fn actions(operator: &Operator, order: &Order) -> Markup {
                 label for="seconds" { "Hold for so many seconds from now" }
                 input id="seconds" name="hold_seconds" type="number" min="1" max="86400" value="600" required;
                 div { button { "Extend the hold" } } } }
+        }
+        @if matches!(order.payment.state, PaymentState::Mismatch | PaymentState::RefundDue) {
+            details { summary { "Mark refunded…" } form method="post" action={ (path) "/refunded" } { (token(operator))
+                p { "Only says that the money was given back at the provider: no money moves by this." }
+                label for="note" { "Note" } input id="note" name="reason" maxlength="200" size="40";
+                div { button { "Mark as refunded" } } } }
         }
         @if order.status == Status::Converted {
             details { summary { "Release…" } form method="post" action={ (path) "/release" } { (token(operator))

@@ -48,6 +48,7 @@ pub(super) async fn now(watch: &Watch, shop_id: i32) -> Result<Markup, sqlx::Err
         div.cards {
             (card("Holds that lapse in 5 minutes", &at_least(stands.lapsing, MOST_JOBS)))
             (card("Oldest undecided order", &span(stands.placed_oldest)))
+            (card("Since the last sweep", &stands.swept.map_or("–".to_owned(), span)))
             (card("Sweep behind by", &span(stands.sweep_lag)))
             (card("Payment events waiting", &at_least(stands.payments, MOST_OTHERS)))
             (card("Worker lines seen", &grouped(stands.workers)))

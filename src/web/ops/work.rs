@@ -45,9 +45,9 @@ pub(super) async fn queues(State(state): State<AppState>, operator: Operator) ->
             } } p.hint { "Of the last 1,000 of each queue; more would be at least so many." } }
             h2 { "Workers" }
             div.scroll { table {
-                thead { tr { th { "Name" } th { "Queue" } th.n { "Seen" } th.n { "Jobs in hand" } th { "Since" } } }
+                thead { tr { th { "Name" } th { "Queue" } th { "Release" } th.n { "Seen" } th.n { "Jobs in hand" } th { "Since" } } }
                 tbody { @for w in &workers { tr {
-                    td { (w.name) } td { (w.queue) } td.n { (span(w.silence)) " ago" } td.n { (grouped(w.running)) } td { @if let Some(at) = w.started_at { (instant(at)) } }
+                    td { (w.name) } td { (w.queue) } td { (w.release) } td.n { (span(w.silence)) " ago" } td.n { (grouped(w.running)) } td { @if let Some(at) = w.started_at { (instant(at)) } }
                 } } }
             } }
         },
