@@ -27,6 +27,7 @@ pub use combiner::Combiner;
 use line::{Filled, fill};
 pub use refusal::{Kind, Reason, Refusal};
 use sql::Clearing;
+use waiting::Before;
 
 /// How often a contended order is tried before its refusal is final.
 pub const MOST_ROUNDS: u32 = 5;
@@ -57,7 +58,8 @@ enum Step {
         woke: bool,
     },
     TryAgain,
-    /// Nothing was found, and the order may wait: it is looked for once more, with the waiting list locked.
+    /// Nothing was found, and the order may wait, or others wait for the same: it is looked for once more, with the
+    /// waiting list locked.
     Wait,
     /// Older orders that waited for the same were served first.
     Served(Vec<Uuid>),
@@ -166,10 +168,15 @@ async fn reserve(tx: &mut PgConnection, shop_id: i32, order: Uuid, way: Way) -> 
         return short(tx, &locked, Refusal::limit(), way).await;
     }
     let mut lines = sql::lines(tx, shop_id, order).await?;
-    if locked.anyone_waits {
-        let served = waiting::serve_before(tx, &locked, &lines).await?;
-        if !served.is_empty() {
-            return Ok(Verdict::Commit(Step::Served(served)));
+    if locked.anyone_waits && waiting::anyone_before(tx, &locked).await? {
+        // Whatever came free from now on would be theirs before it was his: so nobody frees anything meanwhile.
+        if !way.alone {
+            return Ok(Verdict::Rollback(Step::Wait));
+        }
+        match waiting::serve_before(tx, &locked, &lines).await? {
+            Before::Served(served) => return Ok(Verdict::Commit(Step::Served(served))),
+            Before::Locked if !way.last => return Ok(Verdict::Rollback(Step::TryAgain)),
+            Before::Locked | Before::Nobody => {}
         }
     }
     // The pickier line first: one that takes anything would take from it what only it can use.

@@ -9,8 +9,10 @@
 //! Served are only orders that want of what was freed, oldest first, until it is gone. Their rows are locked with
 //! `skip locked` and their buyers by a try, as the one who serves holds locks on assets and pools already, which come
 //! after orders and buyers in the order of locks: who waits for nobody cannot be part of a deadlock. An order that
-//! is passed over because somebody is deciding it is being decided by a transaction that sees what is free, or that
-//! looks again under the list's lock.
+//! is passed over because somebody has it locked gets a job: he may have looked before this freed anything.
+//!
+//! A newcomer for whose wants others wait has the list alone as well, and serves them first: nobody frees anything
+//! then that would be his before it was theirs.
 
 mod sql;
 mod supply;
@@ -65,7 +67,7 @@ pub async fn enter(conn: &mut PgConnection, shop_id: i32) -> Result<bool, Fault>
 /// Faults of the database only.
 pub async fn serve_ended(conn: &mut PgConnection, shop_id: i32, orders: &[Uuid]) -> Result<Vec<Uuid>, Fault> {
     let freed = sql::freed_by(conn, shop_id, orders, MOST_FREED).await?;
-    serve(conn, shop_id, &freed, None).await
+    serve(conn, shop_id, &freed).await
 }
 
 /// Tells, after the commit, whom it concerns: who asked to be answered, who came with money, and workers whose orders
@@ -80,73 +82,105 @@ pub fn tell(db: &Db, served: &[Uuid]) {
     }
 }
 
+/// Whether anyone who waits was before `order` and wants of the same.
+pub(super) async fn anyone_before(conn: &mut PgConnection, order: &LockedOrder) -> Result<bool, Fault> {
+    Ok(sql::anyone_before(conn, order.shop_id, order.id).await?)
+}
+
+/// Those who were before a newcomer.
+pub(super) enum Before {
+    /// These are reserved now. The caller commits that before he goes on, as the locks on pools taken here are in no
+    /// order.
+    Served(Vec<Uuid>),
+    /// None of them can have anything that stands free.
+    Nobody,
+    /// Some want what stands free, and are locked.
+    Locked,
+}
+
 /// Serves the waiting orders older than `order` that want of what it would take and stands free: who comes later does
-/// not overtake. The caller commits that before he goes on, as the locks on pools taken here are in no order.
+/// not overtake.
 pub(super) async fn serve_before(
     conn: &mut PgConnection,
     order: &LockedOrder,
     lines: &[super::sql::Line],
-) -> Result<Vec<Uuid>, Fault> {
+) -> Result<Before, Fault> {
     let (skus, locations) = sql::pools_of(conn, order.shop_id, order.id, MOST_FREED).await?;
     let mut free = Freed { assets: Vec::new(), skus, locations };
     for line in lines {
         free.assets.extend(candidates::list(conn, order.shop_id, &line.wanted).await?.into_iter().map(|c| c.id));
     }
-    serve(conn, order.shop_id, &free, Some(order.id)).await
+    let (served, in_vain) = serve_all(conn, order.shop_id, &free, Some(order.id)).await?;
+    Ok(if !served.is_empty() {
+        Before::Served(served)
+    } else if sql::anyone_fits(conn, order.shop_id, &free, order.id, &in_vain).await? {
+        Before::Locked
+    } else {
+        Before::Nobody
+    })
 }
 
-/// Serves those who want of `freed`, oldest first, or those of them who came before `before`.
-async fn serve(conn: &mut PgConnection, shop_id: i32, freed: &Freed, before: Option<Uuid>) -> Result<Vec<Uuid>, Fault> {
-    let (mut served, mut in_vain) = (Vec::new(), Vec::new());
-    while let Some((order, limited)) = sql::next(conn, shop_id, freed, before, &in_vain).await? {
-        if served.len() >= MOST_SERVED || in_vain.len() >= MOST_IN_VAIN {
-            sql::wake_waiting(conn, shop_id, MOST_WOKEN).await?;
-            return Ok(served);
-        }
-        let got_all = match limited {
-            // His turn passes while he holds too much; he goes on waiting.
-            Some(true) => false,
-            Some(false) => reserve(conn, &order).await?,
-            None => {
-                // Another order of this buyer is being decided, and may leave room for this one or not.
-                sql::wake(conn, shop_id, order.id, 0.0).await?;
-                false
-            }
-        };
-        if got_all {
-            served.push(order.id);
-        } else {
-            in_vain.push(order.id);
-        }
-    }
-    if freed.is_too_much() {
+/// Serves those who want of `freed`, oldest first.
+async fn serve(conn: &mut PgConnection, shop_id: i32, freed: &Freed) -> Result<Vec<Uuid>, Fault> {
+    let (served, in_vain) = serve_all(conn, shop_id, freed, None).await?;
+    if freed.is_too_much() || served.len() >= MOST_SERVED || in_vain.len() >= MOST_IN_VAIN {
         sql::wake_waiting(conn, shop_id, MOST_WOKEN).await?;
+    } else {
+        sql::wake_passed_over(conn, shop_id, freed, &in_vain).await?;
     }
     Ok(served)
 }
 
-/// Reserves a waiting order whole, without waiting for anyone, or leaves it as it was.
+/// Serves those who want of `freed`, oldest first, or those of them who came before `before`. Gives who was served,
+/// and who was tried in vain.
+async fn serve_all(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    freed: &Freed,
+    before: Option<Uuid>,
+) -> Result<(Vec<Uuid>, Vec<Uuid>), Fault> {
+    let (mut served, mut in_vain) = (Vec::new(), Vec::new());
+    while served.len() < MOST_SERVED && in_vain.len() < MOST_IN_VAIN {
+        // Who is tried in vain is let go of at once: whoever frees something meanwhile would pass over him.
+        let mut trial = conn.begin().await?;
+        let Some((order, limited)) = sql::next(&mut trial, shop_id, freed, before, &in_vain).await? else {
+            trial.rollback().await?;
+            break;
+        };
+        // His turn passes while he holds too much; he goes on waiting.
+        if limited == Some(false) && reserve(&mut trial, &order).await? {
+            trial.commit().await?;
+            served.push(order.id);
+            continue;
+        }
+        trial.rollback().await?;
+        match limited {
+            // Another order of this buyer is being decided, and may leave room for this one or not.
+            None => sql::wake(conn, shop_id, order.id, 0.0).await?,
+            // Units that are there, but not as rows, or in pools that others have: his own job gets them, with patience.
+            Some(false) if order.has_stock_lines => sql::wake_if_fillable(conn, shop_id, order.id).await?,
+            Some(_) => {}
+        }
+        in_vain.push(order.id);
+    }
+    Ok((served, in_vain))
+}
+
+/// Reserves a waiting order whole, without waiting for anyone; where it cannot, the caller rolls back.
 async fn reserve(conn: &mut PgConnection, order: &LockedOrder) -> Result<bool, Fault> {
     let mut lines = super::sql::lines(conn, order.shop_id, order.id).await?;
     lines.sort_by_key(|line| std::cmp::Reverse(line.wanted.conditions()));
-    let mut trial = conn.begin().await?;
-    let mut whole = true;
     for line in &lines {
-        whole = whole && matches!(fill(&mut trial, order, line, false).await?, Filled::Whole);
-    }
-    if whole && order.has_stock_lines {
-        whole = units::fill_quickly(&mut trial, order).await?.is_some()
-            || (units::refill_for(&mut trial, order).await? && units::fill_quickly(&mut trial, order).await?.is_some());
-    }
-    if !whole {
-        // Units that are there, but not as rows, or in pools that others have: his own job gets them, with patience.
-        trial.rollback().await?;
-        if order.has_stock_lines {
-            sql::wake_if_fillable(conn, order.shop_id, order.id).await?;
+        if !matches!(fill(conn, order, line, false).await?, Filled::Whole) {
+            return Ok(false);
         }
+    }
+    if order.has_stock_lines
+        && units::fill_quickly(conn, order).await?.is_none()
+        && !(units::refill_for(conn, order).await? && units::fill_quickly(conn, order).await?.is_some())
+    {
         return Ok(false);
     }
-    trial.commit().await?;
     super::sql::mark_reserved(conn, order.shop_id, order.id).await?;
     sql::end(conn, order.shop_id, order.id).await?;
     Ok(true)

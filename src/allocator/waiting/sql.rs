@@ -49,6 +49,63 @@ pub(super) async fn next(
     }))
 }
 
+/// Puts a job in for one who wants of what was freed and whose row somebody else has locked.
+pub(super) async fn wake_passed_over(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    freed: &Freed,
+    passed: &[Uuid],
+) -> Result<(), sqlx::Error> {
+    sqlx::query_scalar!(
+        "select onehold.wake_passed_over($1, $2, $3, $4, $5)",
+        shop_id,
+        &freed.assets,
+        &freed.skus,
+        &freed.locations,
+        passed
+    )
+    .fetch_one(conn)
+    .await
+    .map(|_| ())
+}
+
+/// Whether an older order waits for a SKU or category that this one asks for.
+pub(super) async fn anyone_before(conn: &mut PgConnection, shop_id: i32, order: Uuid) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select exists (
+               select from onehold.order_lines l
+               join onehold.order_lines w
+                 on w.shop_id = $1 and w.waits and w.order_id < $2
+                    and coalesce(w.sku, w.asset->>'category') = coalesce(l.sku, l.asset->>'category')
+               where l.shop_id = $1 and l.order_id = $2) as "anyone!""#,
+        shop_id,
+        order
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// Whether someone of those before `before` wants of what stands free, but for those of `passed`.
+pub(super) async fn anyone_fits(
+    conn: &mut PgConnection,
+    shop_id: i32,
+    free: &Freed,
+    before: Uuid,
+    passed: &[Uuid],
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select exists (select onehold.waiting_that_fit($1, $2, $3, $4, $5, $6)) as "fits!""#,
+        shop_id,
+        &free.assets,
+        &free.skus,
+        &free.locations,
+        before,
+        passed
+    )
+    .fetch_one(conn)
+    .await
+}
+
 /// What the ended reservations of these orders kept, at most `limit` assets and pools each.
 pub(super) async fn freed_by(
     conn: &mut PgConnection,

@@ -26,7 +26,7 @@ pub async fn put_asset(db: &Db, shop_id: i32, key: &str, description: &Descripti
                 let mut served = Vec::new();
                 if anyone_waits {
                     let assets = sql::asset_id(&mut tx, shop_id, key).await?.into_iter().collect();
-                    served = serve(&mut tx, shop_id, &Freed { assets, ..Freed::default() }, None).await?;
+                    served = serve(&mut tx, shop_id, &Freed { assets, ..Freed::default() }).await?;
                 }
                 Ok(Verdict::Commit((put, served)))
             })
@@ -54,7 +54,7 @@ pub async fn post_movement(db: &Db, shop_id: i32, new: &NewMovement, actor: &str
                 let mut served = Vec::new();
                 if anyone_waits && new.delta > 0 {
                     let (skus, locations) = (vec![new.sku.clone()], vec![new.location.clone()]);
-                    served = serve(&mut tx, shop_id, &Freed { assets: Vec::new(), skus, locations }, None).await?;
+                    served = serve(&mut tx, shop_id, &Freed { assets: Vec::new(), skus, locations }).await?;
                 }
                 Ok(Verdict::Commit((posted, served)))
             })

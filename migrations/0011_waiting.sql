@@ -121,16 +121,15 @@ language sql stable as $$
         and onehold.attributes_match(p_asset.attributes, coalesce(p_wanted->'attributes', '{}'))
 $$;
 
--- The oldest waiting order, but for those of p_passed, of which a line wants what stands free among these assets and
--- pools; before the order p_before, where that is given. Locks its row: passing over those that somebody is deciding,
--- because the caller has locks on assets and pools already, and waiting for an order's row now would be against the
--- order of locks, and could be a deadlock. Gives no row where nobody fits. `limited` is as in is_over_limit.
--- Once what was freed is taken, there is no want left to look for: nobody else is looked at.
-create function onehold.next_waiting(
+-- The waiting orders, oldest first and but for those of p_passed, of which a line wants what stands free among these
+-- assets and pools; before the order p_before, where that is given. Once what was freed is taken, there is no want left
+-- to look for: nobody is looked at.
+create function onehold.waiting_that_fit(
     p_shop int, p_assets uuid[], p_skus text[], p_locations text[], p_before uuid, p_passed uuid[]
-) returns table (order_id uuid, deadline timestamptz, has_stock_lines boolean, limited boolean)
+) returns setof uuid
 language plpgsql as $$
 begin
+    return query
     with free_assets as materialized (
         select a from onehold.assets a
         where a.shop_id = p_shop and a.id = any (p_assets) and a.status = 'ready' and a.owner_id is null
@@ -151,15 +150,27 @@ begin
             order by l.order_id
             limit 1000) l
     )
+    select distinct n.order_id from near n
+    where exists (select from free_assets f where n.asset is not null and onehold.asset_fits(f.a, n.asset))
+       or exists (select from free_units u
+                  where u.sku = n.sku and (n.locations is null or u.location = any (n.locations))
+                    and (n.split or u.available >= n.quantity))
+    order by n.order_id;
+end
+$$;
+
+-- The oldest of them. Locks its row: passing over those that somebody has locked, because the caller has locks on
+-- assets and pools already, and waiting for an order's row now would be against the order of locks, and could be a
+-- deadlock. Gives no row where nobody fits. `limited` is as in is_over_limit.
+create function onehold.next_waiting(
+    p_shop int, p_assets uuid[], p_skus text[], p_locations text[], p_before uuid, p_passed uuid[]
+) returns table (order_id uuid, deadline timestamptz, has_stock_lines boolean, limited boolean)
+language plpgsql as $$
+begin
     select o.id, clock_timestamp() + make_interval(secs => o.hold_seconds) into order_id, deadline
     from onehold.orders o
     where o.shop_id = p_shop and o.status = 'placed' and o.waiting_until > clock_timestamp()
-      and o.id in (
-          select n.order_id from near n
-          where exists (select from free_assets f where n.asset is not null and onehold.asset_fits(f.a, n.asset))
-             or exists (select from free_units u
-                        where u.sku = n.sku and (n.locations is null or u.location = any (n.locations))
-                          and (n.split or u.available >= n.quantity)))
+      and o.id in (select onehold.waiting_that_fit(p_shop, p_assets, p_skus, p_locations, p_before, p_passed))
     order by o.id
     limit 1
     for update of o skip locked;
@@ -170,6 +181,23 @@ begin
                                where l.shop_id = p_shop and l.order_id = next_waiting.order_id and l.sku is not null);
     limited := onehold.is_over_limit(p_shop, order_id, false);
     return next;
+end
+$$;
+
+-- Puts a job in for the oldest of them that is left, which somebody has locked: he may have looked at it before this
+-- transaction frees what it wants, and then nobody else would look again. Gives whether there is one.
+create function onehold.wake_passed_over(
+    p_shop int, p_assets uuid[], p_skus text[], p_locations text[], p_passed uuid[]
+) returns boolean
+language plpgsql as $$
+declare
+    v_order uuid := (select o.id from onehold.orders o
+                     where o.shop_id = p_shop and o.status = 'placed' and o.waiting_until > clock_timestamp()
+                       and o.id in (select onehold.waiting_that_fit(p_shop, p_assets, p_skus, p_locations, null,
+                                                                    p_passed))
+                     order by o.id limit 1);
+begin
+    return v_order is not null and onehold.wake(p_shop, v_order);
 end
 $$;
 
@@ -288,5 +316,86 @@ begin
                 perform pg_notify('onehold_jobs', 'reserve');
             end if;
     end case;
+end
+$$;
+
+-- Reserves those of the given orders that the quick way suffices for: placed, stock lines only, and enough
+-- units at hand that nobody else has locked. First all of them as a set, then each of the rest by itself. Gives
+-- reserved, decided (it is not placed any more) or apart (it needs the careful way: assets, refills, refusals, or
+-- its lock is taken). As in 0010; beside that, what waits, what may stand behind someone who waits, and what a limit
+-- may refuse goes the careful way.
+create or replace function onehold.reserve_batch(p_shop int, p_orders uuid[]) returns table (order_id uuid, outcome text, woke boolean)
+language plpgsql as $$
+declare
+    v_placed uuid[];
+    v_deadlines timestamptz[];
+    v_decided uuid[];
+    v_together record;
+    v_order record;
+    v_reserved jsonb;
+    v_try int;
+    v_limited boolean := (select max_holds_per_buyer is not null from onehold.shops where id = p_shop);
+begin
+    -- In one order for everybody; and nobody is waited for, as one order's wait would be all the others'.
+    with locked as materialized (
+        select o.id, o.status, clock_timestamp() + make_interval(secs => o.hold_seconds) as deadline,
+               o.waiting_until is null and (o.buyer is null or not v_limited) as plain
+        from onehold.orders o
+        where o.shop_id = p_shop and o.id = any (p_orders)
+          -- Orders that want an asset are not even locked: a lock is written, and a commit that wrote is flushed.
+          and not exists (select from onehold.order_lines l
+                          where l.shop_id = p_shop and l.order_id = o.id and l.asset is not null)
+        order by o.id
+        for update skip locked
+    )
+    select array_agg(id) filter (where status = 'placed' and plain),
+           array_agg(deadline) filter (where status = 'placed' and plain),
+           array_agg(id) filter (where status <> 'placed')
+    into v_placed, v_deadlines, v_decided
+    from locked;
+    return query select id, 'decided', false from unnest(v_decided) id;
+    if v_placed is null then
+        return;
+    end if;
+    -- Whoever begins to wait now waits for this batch first, and looks again then.
+    if onehold.enter_waiting_list(p_shop) then
+        select array_agg(o.id order by o.id), array_agg(o.deadline order by o.id) into v_placed, v_deadlines
+        from unnest(v_placed, v_deadlines) as o (id, deadline)
+        where not exists (
+            select from onehold.order_lines l
+            join onehold.order_lines w on w.shop_id = p_shop and w.waits and coalesce(w.sku, w.asset->>'category') = l.sku
+            where l.shop_id = p_shop and l.order_id = o.id);
+        if v_placed is null then
+            return;
+        end if;
+    end if;
+    select * into v_together from onehold.reserve_together(p_shop, v_placed, v_deadlines);
+    return query select id, 'reserved', v_together.woke from unnest(v_together.reserved) id;
+    for v_order in
+        select o.id, o.deadline from unnest(v_placed, v_deadlines) as o (id, deadline)
+        where o.id <> all (v_together.reserved)
+        order by o.id
+    loop
+        order_id := v_order.id;
+        outcome := 'apart';
+        woke := false;
+        for v_try in 1..2 loop
+            begin
+                v_reserved := onehold.reserve_stock(p_shop, v_order.id, v_order.deadline, false);
+                if v_reserved ? 'short' then
+                    raise exception 'short' using errcode = 'OHSHT';
+                end if;
+                perform onehold.mark_reserved(p_shop, v_order.id);
+                outcome := 'reserved';
+                woke := (v_reserved->>'woke')::boolean;
+                exit;
+            exception when sqlstate 'OHSHT' then
+                -- One refill serves the whole batch. Where somebody else is at it, or there is nothing to put
+                -- out, this order goes its own way.
+                exit when v_try = 2 or not onehold.refill_for(p_shop, v_order.id);
+            end;
+        end loop;
+        return next;
+    end loop;
 end
 $$;
