@@ -15,12 +15,15 @@ const FRESH: Duration = Duration::from_secs(5);
 /// How long the database may take for all of them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What the database said, and when.
+type Told = (Instant, Arc<str>);
+
 /// The gauges of one database.
 #[derive(Clone)]
 pub(super) struct Gauges {
     db: Db,
     watch: Watch,
-    last: Arc<Mutex<Option<(Instant, Arc<str>)>>>,
+    last: Arc<Mutex<Option<Told>>>,
     /// One scrape asks; the others wait for its answer.
     asking: Arc<tokio::sync::Mutex<()>>,
 }
@@ -52,7 +55,7 @@ impl Gauges {
 
     async fn of_the_database(&self) -> Option<Arc<str>> {
         let _turn = self.asking.lock().await;
-        let fresh = |last: &Option<(Instant, Arc<str>)>| {
+        let fresh = |last: &Option<Told>| {
             last.as_ref().filter(|(at, _)| at.elapsed() < FRESH).map(|(_, text)| Arc::clone(text))
         };
         if let Some(text) = fresh(&locked(&self.last)) {
