@@ -8,6 +8,7 @@ pub mod bench;
 pub mod body;
 pub mod config;
 pub mod convert;
+pub mod courier;
 pub mod db;
 pub mod demo;
 pub mod ops;

@@ -3,6 +3,7 @@
 mod http;
 mod importer;
 mod queue_support;
+mod receiver;
 mod scene;
 mod served;
 mod stock_stage;
@@ -17,6 +18,9 @@ mod buyer_limit;
 mod codes;
 mod combiner;
 mod convert;
+mod courier;
+mod courier_crash;
+mod courier_endpoints;
 mod endings;
 mod fleet;
 mod guards;

@@ -130,11 +130,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     // A payment is judged by where its order stands: one enum for it, `orders::Status`.
     ("convert", &["allocator", "db", "orders", "payments", "queue", "reservations"]),
     ("sweep", &["allocator", "db", "queue", "reservations", "stock"]),
+    ("courier", &["db"]),
     ("ops", &["db", "queue"]),
-    ("web", &["allocator", "body", "config", "db", "ops", "orders", "payments", "queue", "shops", "stock"]),
+    ("web", &["allocator", "body", "config", "courier", "db", "ops", "orders", "payments", "queue", "shops", "stock"]),
     // It measures what they do without the jobs around it.
     ("bench", &["allocator", "convert", "db", "orders", "queue", "shops", "stock", "sweep"]),
-    ("demo", &["db", "ops", "queue"]),
+    ("demo", &["courier", "db", "ops", "queue"]),
 ];
 
 #[test]

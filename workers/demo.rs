@@ -2,12 +2,14 @@
 
 use std::process::{ExitCode, Stdio};
 
+use anyhow::Context as _;
 use clap::Args;
 use onehold::config::{self, Listen, OwnServer, Secret, ShopSecrets};
 use onehold::db::server::Server;
 use onehold::db::{self, Db};
 use onehold::demo::{self, Stage};
 use onehold::queue;
+use onehold::shops::{self, MAIN};
 use tokio_util::sync::CancellationToken;
 
 use crate::web;
@@ -62,7 +64,8 @@ async fn play(server: &Server) -> anyhow::Result<Vec<demo::Played>> {
             .kill_on_drop(true)
             .spawn()
     });
-    let stage = Stage { base, key, webhook_secret: secret, db, start_worker };
+    let shop_id = shops::find(&db, MAIN).await?.context("there is no shop main")?.id;
+    let stage = Stage { base, key, webhook_secret: secret, shop_id, db, start_worker };
     let played = demo::play(stage, |line| println!("{line}")).await;
     shutdown.cancel();
     serving.await??;

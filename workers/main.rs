@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod endpoints;
 mod import;
 mod jobs;
 mod keys;
@@ -49,6 +50,8 @@ enum Command {
     Keys(keys::Keys),
     /// Opens and lists shops
     Shops(shops::Shops),
+    /// Adds, lists and disables the endpoints that are told of decisions, and tells them again
+    Endpoints(endpoints::Endpoints),
     /// Reads assets or stock from a CSV or NDJSON file, all or nothing
     Import(import::Import),
     /// Checks every invariant on the live database
@@ -88,6 +91,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Scheduler(command) => scheduler::run(command).await?,
         Command::Keys(command) => keys::run(command).await?,
         Command::Shops(command) => shops::run(command).await?,
+        Command::Endpoints(command) => endpoints::run(command).await?,
         Command::Import(command) => return import::run(command).await,
         Command::Verify(database) => return verify::run(&process::connect(&database).await?).await,
         Command::Bench(command) => bench::run(command).await?,

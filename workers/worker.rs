@@ -3,6 +3,7 @@
 use anyhow::bail;
 use clap::Args;
 use onehold::config::{Database, Ending, Watching, Work};
+use onehold::courier;
 use onehold::db::{Db, Notices, keep_statistics};
 use onehold::queue::catalogue::{self, Queue};
 use onehold::queue::{self, Settings};
@@ -50,8 +51,12 @@ pub(crate) async fn work(
         let (db, shutdown) = (db.clone(), shutdown.clone());
         tokio::spawn(async move { keep_statistics(&db, &shutdown).await })
     };
-    let ended = queue::run(db, &notices, queues, handler, settings, shutdown).await;
+    let courier = courier::start(db.clone(), shutdown.clone(), ending.grace())?;
+    let ended = queue::run(db, &notices, queues, handler, settings, shutdown.clone()).await;
     statistics.abort();
+    // Where the queue broke, nothing has told the courier to end.
+    shutdown.cancel();
+    courier.await?;
     ended
 }
 

@@ -2,6 +2,7 @@
 //! expected and what happened.
 
 mod client;
+mod receiver;
 mod scenes;
 mod sql;
 
@@ -21,6 +22,8 @@ pub struct Stage {
     pub key: String,
     /// The shop's Standard Webhooks secret (`whsec_…`).
     pub webhook_secret: String,
+    /// The shop `main`.
+    pub shop_id: i32,
     /// The database behind it, for what no client can do: standing in a job's way.
     pub db: Db,
     /// Starts one worker process, which is killed when its handle is dropped.

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use futures_util::future::{BoxFuture, try_join_all};
 use serde_json::Value;
+use tokio::net::TcpListener;
 use tokio::process::Child;
 
 use super::client::{Client, asset, one, text};
+use super::receiver::receive;
 use super::{Stage, sql};
+use crate::courier::endpoints::{self, Added};
 
 type Playing<'a> = BoxFuture<'a, anyhow::Result<String>>;
 
@@ -56,6 +59,11 @@ pub(super) const ALL: &[Scene] = &[
         name: "a cancelled order's machine goes to the next",
         expected: "placed → reserved → cancelled; the next has the same machine",
         act: |_, client, _| Box::pin(cancel(client)),
+    },
+    Scene {
+        name: "the shop is told, and fails to listen the first time",
+        expected: "order.reserved, order.reserved again under its id, order.converted; each is signed",
+        act: |stage, client, _| Box::pin(tell(stage, client)),
     },
     Scene {
         name: "a worker is killed with kill -9 in mid-job",
@@ -135,6 +143,26 @@ async fn cancel(client: &Client) -> anyhow::Result<String> {
     let same = asset(&first).is_some() && asset(&first) == asset(&next);
     let which = if same { "the same" } else { "another or no" };
     Ok(format!("{}; the next has {which} machine", client.history(&text(&first, "id")).await?))
+}
+
+async fn tell(stage: &Stage, client: &Client) -> anyhow::Result<String> {
+    client.stock("demo-tell", 1).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/", listener.local_addr()?);
+    let Added::New { id: endpoint, secret } = endpoints::add(&stage.db, stage.shop_id, &url, true).await? else {
+        bail!("{url} cannot be used");
+    };
+    let selling = async {
+        let id = text(&client.order("demo-tell", one("demo-tell"), true).await?, "id");
+        client.pay(&id).await
+    };
+    let (sold, told) = tokio::join!(selling, receive(&listener, &secret, 3));
+    let (_, told) = (sold?, told?);
+    endpoints::disable(&stage.db, stage.shop_id, endpoint, "the scene is over").await?;
+    let again = if told[0].id == told[1].id { "again under its id" } else { "under another id" };
+    let signed = if told.iter().all(|message| message.signed) { "each is signed" } else { "one is not signed" };
+    let [first, second, third] = [0, 1, 2].map(|n| told[n].kind.as_str());
+    Ok(format!("{first}, {second} {again}, {third}; {signed}"))
 }
 
 async fn kill(stage: &Stage, client: &Client, worker: &mut Child) -> anyhow::Result<String> {

@@ -182,6 +182,38 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                       and m.sku = r.sku and m.location = r.location and m.delta = r.quantity
                      where o.status = 'released'",
     },
+    // An endpoint is seen by the transactions that begin after its own has committed, so the minute after it was added
+    // or before it was disabled is nobody's to judge.
+    Invariant {
+        says: "every decision of a shop that had an endpoint has exactly one outbound event",
+        counted_by: "select count(*), count(*) filter (where v.events <> 1)
+                     from onehold.order_events h
+                     cross join lateral (
+                         select count(*) as events from onehold.outbound_events v
+                         where v.shop_id = h.shop_id and v.order_id = h.order_id and v.history_id = h.id
+                           and v.type = 'order.' || h.kind) v
+                     where h.kind in ('reserved', 'refused', 'converted', 'expired', 'cancelled', 'released',
+                                      'refund_due')
+                       and exists (select from onehold.endpoints p
+                                   where p.shop_id = h.shop_id and p.created_at < h.at - interval '1 minute'
+                                     and coalesce(p.disabled_at > h.at + interval '1 minute', true))",
+    },
+    Invariant {
+        says: "every outbound event is of a decision, and is delivered or to be delivered where there was an endpoint",
+        counted_by: "select count(*), count(*) filter (where
+                         (v.order_id is not null and not exists (
+                             select from onehold.order_events h
+                             where h.shop_id = v.shop_id and h.order_id = v.order_id and h.id = v.history_id
+                               and v.type = 'order.' || h.kind))
+                         or exists (
+                             select from onehold.endpoints p
+                             where p.shop_id = v.shop_id and p.created_at < v.at - interval '1 minute'
+                               and coalesce(p.disabled_at > v.at + interval '1 minute', true)
+                               and not exists (select from onehold.deliveries d
+                                               where d.shop_id = v.shop_id and d.endpoint_id = p.id
+                                                 and d.event_id = v.id)))
+                     from onehold.outbound_events v",
+    },
 ];
 
 /// Runs one invariant's statement. Not checked at build time: the statements are data, so that adding an

@@ -27,16 +27,16 @@ pub(crate) struct Stock;
 #[derive(Debug)]
 pub(crate) struct Ops;
 
-impl Needs for Ops {
-    const SCOPE: Scope = Scope::Ops;
-}
-
 impl Needs for Orders {
     const SCOPE: Scope = Scope::Orders;
 }
 
 impl Needs for Stock {
     const SCOPE: Scope = Scope::Stock;
+}
+
+impl Needs for Ops {
+    const SCOPE: Scope = Scope::Ops;
 }
 
 /// The caller, whose key has the scope `S`. Otherwise the answer is 401 or 403, before the body is looked

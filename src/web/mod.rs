@@ -4,6 +4,7 @@
 mod assets;
 mod auth;
 mod endings;
+mod endpoints;
 mod headers;
 mod health;
 mod input;
@@ -34,6 +35,7 @@ pub fn app(state: AppState) -> Router {
     let routes = Router::new()
         .merge(assets::routes())
         .merge(endings::routes())
+        .merge(endpoints::routes())
         .merge(health::routes())
         .merge(metrics::routes())
         .merge(ops::routes())

@@ -73,6 +73,8 @@ codes! {
     AssetInUse = "asset_in_use", CONFLICT, "The asset is in use";
     /// More would be held than there is.
     WouldOversell = "would_oversell", CONFLICT, "The movement would take what is held";
+    /// Nothing more is sent to the endpoint.
+    EndpointDisabled = "endpoint_disabled", CONFLICT, "The endpoint is disabled";
     /// The body is larger than is taken.
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, "The body is too large";
     /// The body is said to be something other than JSON.

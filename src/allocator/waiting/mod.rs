@@ -21,7 +21,7 @@ use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use super::line::{Filled, fill};
-use super::sql::LockedOrder;
+use super::sql::{Clearing, LockedOrder};
 use super::{Refusal, candidates, units};
 use crate::db::{Db, Fault};
 use crate::queue::catalogue::{CONVERT, RESERVE};

@@ -4,8 +4,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::Freed;
-use crate::allocator::sql::{Clearing, LockedOrder};
+use super::{Clearing, Freed, LockedOrder};
 
 pub(super) async fn enter(conn: &mut PgConnection, shop_id: i32) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar!(r#"select onehold.enter_waiting_list($1) as "anyone!""#, shop_id).fetch_one(conn).await
