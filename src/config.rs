@@ -86,6 +86,17 @@ pub struct Listen {
     pub port: u16,
 }
 
+/// Where a process without a web app of its own tells how it goes.
+#[derive(Args, Clone, Debug)]
+pub struct Watching {
+    /// Answer /metrics, /healthz and /readyz on this port, without a key; not at all if none is given
+    #[arg(long, env = "ONEHOLD_METRICS_PORT", value_name = "PORT")]
+    pub metrics_port: Option<u16>,
+    /// The address of that port; whoever reaches it reads the numbers
+    #[arg(long, env = "ONEHOLD_METRICS_HOST", default_value = "127.0.0.1", value_name = "HOST")]
+    pub metrics_host: String,
+}
+
 /// The key and the webhook secrets of the shop `main` that stand in the settings.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ShopSecrets {
@@ -201,6 +212,7 @@ mod tests {
         command = OwnServer::augment_args(command);
         command = Listen::augment_args(command);
         command = ShopSecrets::augment_args(command);
+        command = Watching::augment_args(command);
         command = Work::augment_args(command);
         command = Importing::augment_args(command);
         command = Ending::augment_args(command);

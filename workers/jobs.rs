@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use onehold::allocator::{Combiner, Outcome};
 use onehold::convert::{Applied, Converter};
 use onehold::db::Db;
+use onehold::ops::minutes;
 use onehold::queue::catalogue::{
     ApplyPayment, CONVERT, HOUSEKEEPING, Housekeeping, REFILL, RESERVE, RefillPool, ReserveOrder, Task,
 };
@@ -39,8 +40,12 @@ async fn reserve(combiner: &Combiner, job: ReserveOrder) -> Result<(), JobError>
     let outcome = combiner.run(job.shop, job.order).await?;
     let took_ms = began.elapsed().as_millis();
     match outcome {
-        Outcome::Reserved => tracing::info!(shop = job.shop, order = %job.order, took_ms, "reserved"),
+        Outcome::Reserved => {
+            decided("reserved", "none");
+            tracing::info!(shop = job.shop, order = %job.order, took_ms, "reserved");
+        }
         Outcome::Refused(refusal) => {
+            decided("refused", refusal.kind.code());
             tracing::info!(shop = job.shop, order = %job.order, took_ms, kind = refusal.kind.code(), "refused");
         }
         Outcome::Waiting => tracing::info!(shop = job.shop, order = %job.order, took_ms, "waits for stock"),
@@ -50,12 +55,28 @@ async fn reserve(combiner: &Combiner, job: ReserveOrder) -> Result<(), JobError>
     Ok(())
 }
 
+fn decided(outcome: &'static str, kind: &'static str) {
+    metrics::counter!("onehold_decisions_total", "outcome" => outcome, "kind" => kind).increment(1);
+}
+
 async fn apply(converter: &Converter, job: ApplyPayment) -> Result<(), JobError> {
     let began = std::time::Instant::now();
     let applied = converter.apply(job.shop, &job.provider, &job.event).await?;
     if applied == Applied::NoSuchEvent {
         return Err(JobError::Dead(anyhow!("there is no {} event {}", job.provider, job.event)));
     }
+    let outcome = match applied {
+        Applied::Converted => "converted",
+        Applied::Unchanged | Applied::AlreadySettled | Applied::NoSuchEvent => "unchanged",
+        Applied::RefundDue => "refund_due",
+        Applied::Mismatch => "mismatch",
+        Applied::Failed => "failed",
+        Applied::Refunded => "refunded",
+        Applied::Disputed => "disputed",
+        Applied::Abandoned => "abandoned",
+        Applied::Waits => "waits",
+    };
+    metrics::counter!("onehold_payments_total", "outcome" => outcome).increment(1);
     let took_ms = began.elapsed().as_millis();
     tracing::info!(shop = job.shop, provider = job.provider, event = job.event, took_ms, ?applied, "payment event");
     Ok(())
@@ -71,9 +92,17 @@ async fn refill(db: &Db, job: RefillPool) -> Result<(), JobError> {
 
 async fn keep_house(db: &Db, job: Housekeeping) -> Result<(), JobError> {
     match job.task {
-        Task::Sweep => sweep::sweep(db).await.map(|_| ())?,
+        Task::Sweep => {
+            let expired = sweep::sweep(db).await?;
+            metrics::counter!("onehold_holds_expired_total").increment(expired);
+        }
         Task::Requeue => sweep::requeue(db).await.map(|_| ())?,
-        Task::RollUp => sweep::roll_up(db).await.map(|_| ())?,
+        Task::RollUp => {
+            // Both are done, whatever becomes of the other.
+            let (rolled, counted) = (sweep::roll_up(db).await, minutes::count(db).await);
+            rolled?;
+            counted?;
+        }
         Task::Prune => queue::prune(db).await.map(|_| ())?,
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use clap::Args;
-use onehold::config::{Database, Listen, ShopSecrets};
+use onehold::config::{Database, Listen, ShopSecrets, Watching};
 use onehold::db::{Db, Notices};
 use onehold::web::{self, AppState};
 use tokio::net::TcpListener;
@@ -37,12 +37,25 @@ pub(crate) async fn run(command: Web) -> anyhow::Result<()> {
 
 /// Binds, and gives the address as a URL.
 pub(crate) async fn listen(listen: &Listen) -> anyhow::Result<(TcpListener, String)> {
-    let listener = TcpListener::bind((listen.host.as_str(), listen.port))
-        .await
-        .with_context(|| format!("{}:{} cannot be listened on", listen.host, listen.port))?;
+    bind(&listen.host, listen.port).await
+}
+
+async fn bind(host: &str, port: u16) -> anyhow::Result<(TcpListener, String)> {
+    let listener =
+        TcpListener::bind((host, port)).await.with_context(|| format!("{host}:{port} cannot be listened on"))?;
     let port = listener.local_addr()?.port();
-    let host = if listen.host.contains(':') { format!("[{}]", listen.host) } else { listen.host.clone() };
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     Ok((listener, format!("http://{host}:{port}")))
+}
+
+/// Tells how this process goes, where it was asked to, until `shutdown`. What happens to that is no reason to
+/// end the process.
+pub(crate) async fn watch(watching: &Watching, db: &Db, shutdown: &CancellationToken) -> anyhow::Result<()> {
+    let Some(port) = watching.metrics_port else { return Ok(()) };
+    let (listener, address) = bind(&watching.metrics_host, port).await?;
+    tracing::info!(address, "answering /metrics, /healthz and /readyz");
+    tokio::spawn(web::serve(listener, web::watching(db, shutdown.clone()), shutdown.clone()));
+    Ok(())
 }
 
 /// Serves the API until `shutdown`.

@@ -2,14 +2,14 @@
 
 use anyhow::bail;
 use clap::Args;
-use onehold::config::{Database, Ending, Work};
+use onehold::config::{Database, Ending, Watching, Work};
 use onehold::courier;
 use onehold::db::{Db, Notices, keep_statistics};
 use onehold::queue::catalogue::{self, Queue};
 use onehold::queue::{self, Settings};
 use tokio_util::sync::CancellationToken;
 
-use crate::{jobs, process};
+use crate::{jobs, process, web};
 
 #[derive(Args)]
 pub(crate) struct Worker {
@@ -22,12 +22,15 @@ pub(crate) struct Worker {
     work: Work,
     #[command(flatten)]
     ending: Ending,
+    #[command(flatten)]
+    watching: Watching,
 }
 
 pub(crate) async fn run(command: Worker) -> anyhow::Result<()> {
     let queues = named(&command.queues)?;
     let shutdown = process::until_asked_to_end()?;
     let db = process::connect_lazily(&command.database)?;
+    web::watch(&command.watching, &db, &shutdown).await?;
     process::until_usable(&db, &shutdown).await?;
     work(db, queues, &command.work, command.ending, shutdown).await
 }

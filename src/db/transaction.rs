@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use rand::Rng as _;
@@ -63,9 +63,10 @@ impl Db {
     {
         let mut run = 1;
         loop {
-            match self.run_once(&body).await {
+            match self.run_once(name, &body).await {
                 Err(fault) if fault.is_retryable() && run < MOST_RUNS => {
                     tracing::debug!(transaction = name, run, %fault, "transaction is run again");
+                    metrics::counter!("onehold_transaction_retries_total", "name" => name).increment(1);
                     let most_ms = 5 << run;
                     let pause = rand::rng().random_range(1..=most_ms);
                     tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -76,24 +77,38 @@ impl Db {
         }
     }
 
-    async fn run_once<'env, T, F>(&self, body: &F) -> Result<T, Fault>
+    /// One run, counted: how long it waited for its connection, how long it kept it, and how it ended.
+    async fn run_once<'env, T, F>(&self, name: &'static str, body: &F) -> Result<T, Fault>
     where
         F: for<'t> Fn(Tx<'t, 'env>) -> BoxFuture<'t, Result<Verdict<T>, Fault>>,
     {
-        let mut tx = self.begin().await?;
+        let asked = Instant::now();
+        let tx = self.begin().await?;
+        metrics::histogram!("onehold_connection_wait_seconds").record(asked.elapsed());
+        let began = Instant::now();
+        let (outcome, result) = Self::finish(tx, body).await;
+        metrics::histogram!("onehold_transaction_seconds", "name" => name).record(began.elapsed());
+        metrics::counter!("onehold_transactions_total", "name" => name, "outcome" => outcome).increment(1);
+        result
+    }
+
+    async fn finish<'env, T, F>(mut tx: Transaction<'static, Postgres>, body: &F) -> (&'static str, Result<T, Fault>)
+    where
+        F: for<'t> Fn(Tx<'t, 'env>) -> BoxFuture<'t, Result<Verdict<T>, Fault>>,
+    {
         match body(Tx { conn: &mut tx, env: PhantomData }).await {
-            Ok(Verdict::Commit(value)) => {
-                tx.commit().await?;
-                Ok(value)
-            }
-            Ok(Verdict::Rollback(value)) => {
-                tx.rollback().await?;
-                Ok(value)
-            }
+            Ok(Verdict::Commit(value)) => match tx.commit().await {
+                Ok(()) => ("committed", Ok(value)),
+                Err(error) => ("failed", Err(error.into())),
+            },
+            Ok(Verdict::Rollback(value)) => match tx.rollback().await {
+                Ok(()) => ("rolled_back", Ok(value)),
+                Err(error) => ("failed", Err(error.into())),
+            },
             Err(fault) => {
                 // Dropping would roll back too, but later, with the locks still held until then.
                 let _ = tx.rollback().await;
-                Err(fault)
+                ("failed", Err(fault))
             }
         }
     }

@@ -1,4 +1,14 @@
-//! For operators: whether what must always hold does hold.
+//! For operators: whether what must always hold does hold, and the numbers that tell how it goes.
 
+pub mod jobs;
+pub mod metrics;
+pub mod minutes;
+pub mod orders;
+pub mod redact;
 mod sql;
+pub mod standing;
+pub mod stock;
 pub mod verify;
+mod watch;
+
+pub use watch::Watch;

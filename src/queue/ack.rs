@@ -150,6 +150,7 @@ fn settle(process: &Process, batch: Vec<Ended>, answers: &[Acknowledged]) -> Vec
     for (one, answer) in batch.into_iter().zip(answer_of) {
         let Ended { execution: Execution { id, attempt, line, lock_at }, failure } = &one;
         let queue = line.queue.name;
+        let count = |result| metrics::counter!("onehold_jobs_total", "queue" => queue, "result" => result).increment(1);
         match answer.map(|a| (a.status.as_deref(), a.due_in)) {
             Some((None, _)) => {
                 locked.push(one);
@@ -159,8 +160,10 @@ fn settle(process: &Process, batch: Vec<Ended>, answers: &[Acknowledged]) -> Vec
             Some((Some("Killed"), _)) => {
                 let error = failure.as_ref().map(ToString::to_string).unwrap_or_default();
                 tracing::error!(id, queue, attempt, error, "dead letter");
+                count("dead");
             }
             Some((Some(_), due_in)) => {
+                count(if failure.is_some() { "retry" } else { "done" });
                 if let Some(failure) = failure {
                     tracing::warn!(id, queue, attempt, error = %failure, due_in, "attempt failed");
                 }

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use apalis_core::task::Task;
 use futures_util::future::BoxFuture;
@@ -57,6 +57,13 @@ impl tower::Service<Task<Delivery>> for Executor {
 
 /// Runs `delivery` for at most `limit`. Dropping the future ends it, as far as it lets itself be ended.
 async fn execute(handler: Handler, delivery: Delivery, limit: Duration) -> Result<(), Failure> {
+    let (queue, began) = (delivery.queue, Instant::now());
+    let ended = watched(handler, delivery, limit).await;
+    metrics::histogram!("onehold_job_seconds", "queue" => queue).record(began.elapsed());
+    ended
+}
+
+async fn watched(handler: Handler, delivery: Delivery, limit: Duration) -> Result<(), Failure> {
     let span = tracing::info_span!("job", queue = delivery.queue, id = delivery.id, attempt = delivery.attempt);
     // A task of its own: a panic ends it and nothing else, and a handler that blocks holds up one thread.
     let running = tokio::spawn(async move { handler(delivery).await }.instrument(span));

@@ -20,6 +20,7 @@ pub mod enqueue;
 mod execute;
 mod fetch;
 mod heartbeat;
+pub mod operate;
 mod process;
 mod prune;
 mod run;

@@ -65,6 +65,7 @@ pub(super) async fn claim(
                where job_type = $1
                  and (status = 'Pending' or (status = 'Failed' and attempts < max_attempts))
                  and run_at between now() - make_interval(secs => $4) and now()
+                 and not exists (select from apalis.paused_queues p where p.queue = $1)
                order by run_at limit $3 for update skip locked))
            returning id, job as payload, attempts as attempt, max_attempts, lock_at as "lock_at!",
                      extract(epoch from now() - run_at)::float8 as "overdue!""#,
@@ -166,11 +167,13 @@ pub(super) async fn acknowledge(
 pub(super) async fn beat(db: impl PgExecutor<'_>, ids: &[String], queues: &[String]) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "insert into apalis.workers as w (id, worker_type, storage_name, layers, last_seen, started_at)
-         select id, queue, 'onehold', '', clock_timestamp(), clock_timestamp()
+         select id, queue, 'onehold', $3, clock_timestamp(), clock_timestamp()
          from unnest($1::text[], $2::text[]) b (id, queue)
          on conflict (id) do update set last_seen = clock_timestamp()",
         ids,
-        queues
+        queues,
+        // apalis lists the layers of a worker here, of which ours has none: operators see which release it runs.
+        env!("CARGO_PKG_VERSION")
     )
     .execute(db)
     .await

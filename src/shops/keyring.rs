@@ -56,6 +56,11 @@ impl Keyring {
         self.bootstrap.is_some_and(|bootstrap| bool::from(bootstrap.ct_eq(hash)))
     }
 
+    /// Whether this is the hash of the settings' key.
+    pub(super) fn has_bootstrap(&self, hash: &[u8]) -> bool {
+        <&[u8; 32]>::try_from(hash).is_ok_and(|hash| self.is_bootstrap(hash))
+    }
+
     fn recall(&self, hash: &[u8; 32]) -> Option<Caller> {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.get(hash).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, caller)| caller.clone())

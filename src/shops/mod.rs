@@ -4,6 +4,7 @@
 mod keyring;
 pub mod keys;
 mod secrets;
+pub mod sessions;
 mod sql;
 
 pub use keyring::Keyring;

@@ -70,13 +70,13 @@ impl<S: Needs> FromRequestParts<AppState> for Authorised<S> {
 }
 
 /// The same answer whatever was wrong, so that nobody learns which keys exist.
-fn unauthorized() -> Problem {
+pub(super) fn unauthorized() -> Problem {
     Problem::new(Code::Unauthorized, "send a live API key as `Authorization: Bearer KEY`")
         .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"onehold\""))
 }
 
 /// The key of the one `Authorization` header; two could be read in two ways.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next()?.to_str().ok()?;
     if values.next().is_some() {

@@ -2,20 +2,37 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderValue, header};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::AppState;
 use super::problem::{Code, Problem};
-use crate::db::{MigrateError, check_schema};
+use crate::db::{Db, MigrateError, check_schema};
 
 /// Whoever asks usually gives up after some seconds, and shall learn the reason before.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) fn routes() -> Router<AppState> {
+/// What the answers depend on.
+#[derive(Clone, Debug)]
+pub(super) struct Health {
+    pub(super) db: Db,
+    pub(super) shutdown: CancellationToken,
+}
+
+impl FromRef<AppState> for Health {
+    fn from_ref(state: &AppState) -> Self {
+        Self { db: state.db.clone(), shutdown: state.shutdown.clone() }
+    }
+}
+
+pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S>
+where
+    Health: FromRef<S>,
+{
     Router::new().route("/healthz", get(alive)).route("/readyz", get(ready))
 }
 
@@ -23,7 +40,7 @@ async fn alive() -> Json<Value> {
     Json(json!({"status": "ok"}))
 }
 
-async fn ready(State(state): State<AppState>) -> Result<Json<Value>, Problem> {
+async fn ready(State(state): State<Health>) -> Result<Json<Value>, Problem> {
     if state.shutdown.is_cancelled() {
         return Err(not_ready("this process is ending"));
     }

@@ -9,7 +9,9 @@ mod headers;
 mod health;
 mod input;
 mod limits;
+mod metrics;
 mod openapi;
+mod ops;
 mod orders;
 mod paging;
 mod problem;
@@ -20,6 +22,7 @@ mod trace;
 mod wait;
 mod webhooks;
 
+pub use metrics::watching;
 pub use serve::serve;
 pub use state::AppState;
 
@@ -36,6 +39,8 @@ pub fn app(state: AppState) -> Router {
         .merge(endpoints::routes())
         .merge(health::routes())
         .merge(openapi::routes())
+        .merge(metrics::routes())
+        .merge(ops::routes())
         .merge(orders::routes())
         .merge(stock::routes())
         .merge(webhooks::routes())

@@ -6,6 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ShopSecrets;
 use crate::db::{Db, Notices};
+use crate::ops::Watch;
+use crate::ops::metrics::Metrics;
 use crate::orders::{Placing, Reading};
 use crate::payments::inbox::Inbox;
 use crate::shops::{Keyring, WebhookSecrets};
@@ -19,6 +21,8 @@ pub struct AppState {
     pub(crate) reading: Reading,
     pub(crate) inbox: Inbox,
     pub(crate) keyring: Arc<Keyring>,
+    pub(crate) watch: Watch,
+    pub(crate) metrics: Metrics,
     pub(crate) webhook_secrets: Arc<WebhookSecrets>,
     /// Cancelled when the process is to end: whoever waits for something answers at once.
     pub(crate) shutdown: CancellationToken,
@@ -31,7 +35,10 @@ impl AppState {
     pub fn new(db: Db, notices: Notices, secrets: &ShopSecrets, shutdown: CancellationToken) -> Self {
         let bootstrap = secrets.bootstrap_key.as_ref().map(|key| key.expose());
         let exposed = |secrets: &[crate::config::Secret]| secrets.iter().map(|s| s.expose().to_owned()).collect();
+        let watch = Watch::of(&db);
         Self {
+            metrics: Metrics::start(&db, &watch),
+            watch,
             placing: Placing::start(&db),
             reading: Reading::start(&db),
             inbox: Inbox::start(&db),

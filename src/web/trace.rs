@@ -5,7 +5,7 @@ use std::any::Any;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument as _;
@@ -19,7 +19,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Names the request, and tells the log how it went.
 pub(super) async fn request(request: Request, next: Next) -> Response {
     let id = Uuid::now_v7().to_string();
-    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str);
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let method = known(request.method());
     let span = tracing::info_span!("request", %id, method = %request.method(), route);
     let began = Instant::now();
     async move {
@@ -27,6 +28,10 @@ pub(super) async fn request(request: Request, next: Next) -> Response {
         let status = response.status().as_u16();
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(status, ms, "answered");
+        metrics::histogram!("onehold_http_request_seconds", "route" => route.clone()).record(began.elapsed());
+        metrics::counter!("onehold_http_requests_total",
+            "route" => route, "method" => method, "status" => status.to_string())
+        .increment(1);
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(REQUEST_ID, value);
         }
@@ -34,6 +39,18 @@ pub(super) async fn request(request: Request, next: Next) -> Response {
     }
     .instrument(span)
     .await
+}
+
+/// A client can send any word for a method; what is counted has a bounded number of labels.
+fn known(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        _ => "other",
+    }
 }
 
 /// A handler that panics ends its request and nothing else.

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "tools are here for every behaviour test, and not every one is in use at all times")]
 
+pub(crate) mod chromium;
 pub(crate) mod process;
 pub(crate) mod waiting;
 
