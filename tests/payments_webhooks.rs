@@ -309,7 +309,7 @@ async fn what_nobody_reads_of_an_event_may_be_anything_and_what_is_no_text_names
         "amount_received": 5, "currency": "eur", "metadata": {"onehold_order": 1001}}}})
     .to_string();
     accepted(stripe(&served, "main", STRIPE_SECRETS[0], body.as_bytes())).await;
-    assert_eq!(kept(&db).await, (4, 1));
+    assert_eq!(kept(&db).await, (4, 2));
     let asked = "select outcome from onehold.payment_events where event_id = 'evt_3'";
     let outcome: String = sqlx::query_scalar(asked).fetch_one(db.pool()).await.unwrap();
     assert_eq!(outcome, "names_no_order");
