@@ -184,7 +184,7 @@ async fn events_that_come_at_once_are_kept_once_each_with_one_job() {
         effect,
         order_ref: order_ref.map(str::to_owned),
         payment_id: Some(format!("pay-{n}")),
-        amount: (n % 2 == 0).then_some(100),
+        amount: n.is_multiple_of(2).then_some(100),
         currency: Some("EUR".to_owned()),
     };
     let mut events = Vec::new();
