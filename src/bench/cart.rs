@@ -47,8 +47,12 @@ impl Contest for Cart {
 
     async fn party(&self, bench: &Bench<'_>, side: Side) -> anyhow::Result<Party> {
         let alone = if side.buyers == 1 { 10 } else { 1 };
-        let orders = self.orders / (alone * side.lines as usize);
-        many_skus::party(bench, self.many, i32::try_from(orders.max(100))?, side.lines, side.buyers).await
+        let orders = i32::try_from((self.orders / (alone * side.lines as usize)).max(100))?;
+        // The fewer the SKUs, the sooner the carts of one party would leave nothing to the next. Orders take their
+        // SKUs anywhere, so each is put out twice as often as it will be bought in the mean.
+        let units = 2 * (orders * side.lines / self.many + 1);
+        sql::stock(bench.fleet.db.pool(), bench.shop_id, many_skus::SKUS, self.many, units).await?;
+        many_skus::party(bench, self.many, orders, side.lines, side.buyers).await
     }
 
     async fn check(&self, bench: &Bench<'_>, side: Side, orders: &[Uuid], done: usize) -> anyhow::Result<()> {
