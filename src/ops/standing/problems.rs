@@ -84,11 +84,8 @@ pub fn problems(depths: &[Depth], stands: &Stands) -> Vec<Problem> {
     );
     found.sort_by_key(|problem| problem.grade != "bad");
     if found.is_empty() {
-        found.push(Problem {
-            grade: "good",
-            what: "All is well.".into(),
-            todo: "Orders flow, nothing waits for a person.",
-        });
+        let (what, todo) = ("All is well.".into(), "Orders flow, nothing waits for a person.");
+        found.push(Problem { grade: "good", what, todo });
     }
     found
 }
