@@ -8,6 +8,7 @@ mod assets;
 mod baselines;
 mod cart;
 mod convert;
+mod dashboard;
 mod drive;
 mod end_to_end;
 mod growth;
@@ -53,13 +54,15 @@ pub enum Scenario {
     Queue,
     /// An order's whole way through the fleet, sixty-four at once.
     EndToEnd,
+    /// The same with an operator at the dashboard beside it.
+    Dashboard,
     /// One reservation as an installation grows: what the curves are drawn from.
     Growth,
 }
 
 impl Scenario {
     /// Every scenario that compares, in the order of a whole run; [`curves`] are apart.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Idle,
         Self::HotSku,
         Self::ManySkus,
@@ -70,13 +73,14 @@ impl Scenario {
         Self::Sweep,
         Self::Queue,
         Self::EndToEnd,
+        Self::Dashboard,
     ];
 
     /// Whether worker processes belong to the measured fleet.
     #[must_use]
     pub fn wants_workers(self) -> bool {
         match self {
-            Self::Idle | Self::EndToEnd | Self::Growth => true,
+            Self::Idle | Self::EndToEnd | Self::Dashboard | Self::Growth => true,
             Self::HotSku
             | Self::ManySkus
             | Self::Cart
@@ -108,6 +112,7 @@ impl Scenario {
             Self::Sweep => "sweep",
             Self::Queue => "queue",
             Self::EndToEnd => "end-to-end",
+            Self::Dashboard => "dashboard",
             Self::Growth => "growth",
         }
     }
@@ -234,6 +239,7 @@ pub async fn run(
         Scenario::Sweep => sweep::run(&bench).await,
         Scenario::Queue => queue::run(&bench).await,
         Scenario::EndToEnd => end_to_end::run(&bench).await,
+        Scenario::Dashboard => dashboard::run(&bench).await,
         Scenario::Growth => growth::run(&bench).await.map(|curves| growth_of(&curves)),
     };
     ratios.with_context(|| format!("the scenario {}", scenario.name()))

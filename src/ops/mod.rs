@@ -10,5 +10,6 @@ pub mod standing;
 pub mod stock;
 pub mod verify;
 mod watch;
+pub mod words;
 
 pub use watch::Watch;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 use uuid::Uuid;
 
+use super::dashboard::Operator;
 use super::drive::{self, Act, Contest, Did, Party, Session};
 use super::hot_sku::BUYERS;
 use super::sql as common;
@@ -24,25 +25,34 @@ const ORDERS: usize = 30_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug)]
-enum Side {
+pub(super) enum Side {
     Ours,
+    /// Ours, with operators at the dashboard.
+    Watched,
     /// The order's row, the hold's, the payment event's and the movement's, and a commit after each.
     FourCommits,
 }
 
-struct EndToEnd {
+pub(super) struct EndToEnd {
     many: i32,
     orders: usize,
     /// Keys of one round are not those of another.
     rounds: AtomicUsize,
     /// What ours has placed in the round that runs.
     watch: std::sync::Mutex<Option<Watch>>,
+    /// Who looks at the dashboard in the round that runs.
+    operator: std::sync::Mutex<Option<Operator>>,
+}
+
+/// The contest, with what it sells in stock.
+pub(super) async fn contest(bench: &Bench<'_>) -> anyhow::Result<EndToEnd> {
+    let orders = ORDERS / bench.effort.divisor;
+    let many = many_skus::shelve(bench).await?;
+    Ok(EndToEnd { many, orders, rounds: AtomicUsize::new(0), watch: None.into(), operator: None.into() })
 }
 
 pub(super) async fn run(bench: &Bench<'_>) -> anyhow::Result<Vec<Ratio>> {
-    let orders = ORDERS / bench.effort.divisor;
-    let many = many_skus::shelve(bench).await?;
-    let contest = EndToEnd { many, orders, rounds: AtomicUsize::new(0), watch: None.into() };
+    let contest = contest(bench).await?;
     let tallies = drive::alternate(bench, &contest, &[Side::Ours, Side::FourCommits]).await?;
     let pool = bench.fleet.db.pool();
     ensure!(common::oversold(pool, bench.shop_id, many_skus::SKUS).await? == 0, "more was sold than there is");
@@ -57,9 +67,12 @@ impl Contest for EndToEnd {
     async fn party(&self, bench: &Bench<'_>, side: Side) -> anyhow::Result<Party> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         match side {
-            Side::Ours => {
+            Side::Ours | Side::Watched => {
+                if matches!(side, Side::Watched) {
+                    *locked(&self.operator) = Some(Operator::sit_down(bench).await?);
+                }
                 let watch = Watch::start(&bench.fleet.db, bench.shop_id);
-                *self.watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(watch.clone());
+                *locked(&self.watch) = Some(watch.clone());
                 let buyer = Buyer::new(bench, round, self.many, watch)?;
                 let client = |_| -> Act {
                     let buyer = Arc::clone(&buyer);
@@ -91,8 +104,12 @@ impl Contest for EndToEnd {
 
     async fn check(&self, bench: &Bench<'_>, side: Side, _: &[Uuid], done: usize) -> anyhow::Result<()> {
         match side {
-            Side::Ours => {
-                let watch = self.watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            Side::Ours | Side::Watched => {
+                let operator = locked(&self.operator).take();
+                if let Some(operator) = operator {
+                    operator.leave().await?;
+                }
+                let watch = locked(&self.watch).take();
                 let placed = watch.context("nobody bought")?.placed();
                 let sold = common::sold(bench.fleet.db.pool(), bench.shop_id, &placed).await?;
                 let done = i64::try_from(done)?;
@@ -104,12 +121,17 @@ impl Contest for EndToEnd {
     }
 }
 
+fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// What buyers and their payment provider do.
 struct Buyer {
     http: reqwest::Client,
     base: String,
     key: String,
     webhook: Webhook,
+    scenario: &'static str,
     round: usize,
     many: i32,
     watch: Watch,
@@ -122,6 +144,7 @@ impl Buyer {
             base: bench.fleet.base.clone(),
             key: bench.fleet.key.clone(),
             webhook: Webhook::new(&bench.fleet.webhook_secret)?,
+            scenario: bench.scenario.name(),
             round,
             many,
             watch,
@@ -137,7 +160,7 @@ impl Buyer {
             .http
             .post(format!("{}/v1/orders", self.base))
             .bearer_auth(&self.key)
-            .header("Idempotency-Key", format!("bench-fleet-{}-{n}", self.round))
+            .header("Idempotency-Key", format!("bench-{}-{}-{n}", self.scenario, self.round))
             .header("Prefer", "wait=15")
             .json(&order)
             .send()

@@ -1,12 +1,14 @@
 //! How things stand at this moment: what waits in the queues, what is held, and what needs a person. Behind the
 //! gauges of `/metrics` and the overview of the dashboard.
 
+mod problems;
 mod sql;
 
 use chrono::{DateTime, Utc};
 
 use super::Watch;
 use crate::queue::catalogue;
+pub use problems::{Problem, problems};
 
 /// Where the counting of jobs and of lapsing holds ends: this many means "at least one less".
 pub const MOST_JOBS: i64 = 10_001;
