@@ -62,11 +62,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    process::log(&cli.logging);
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
     };
+    // Dropped before the runtime, on which the last traces are sent.
+    let _traces = process::log(&cli.logging, runtime.handle());
     match runtime.block_on(run(cli.command)) {
         Ok(code) => code,
         Err(error) => failed(&error),
