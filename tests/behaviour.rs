@@ -42,6 +42,7 @@ mod ops_metrics;
 mod ops_pages;
 mod ops_queues;
 mod ops_sign_in;
+mod ops_top;
 mod ops_traces;
 mod payments_inbox;
 mod payments_signing;
