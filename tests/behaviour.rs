@@ -41,6 +41,7 @@ mod ops_browser;
 mod ops_metrics;
 mod ops_pages;
 mod ops_queues;
+mod ops_screenshots;
 mod ops_sign_in;
 mod ops_top;
 mod ops_traces;
