@@ -84,6 +84,15 @@ need_postgres() {
         fail "the package manager's PostgreSQL is not of version 15 to 18; see https://www.postgresql.org/download/"
 }
 
+# Whether there is promtool, which checks Prometheus's rules; installed where that may be done. Nothing but a check
+# needs it, so its absence is no failure.
+find_promtool() {
+    command -v promtool >/dev/null ||
+        (install promtool "--no-install-recommends prometheus" golang-github-prometheus golang-github-prometheus-prometheus \
+            prometheus prometheus prometheus) || return 1
+    command -v promtool >/dev/null
+}
+
 need_rust() {
     if ! command -v cargo >/dev/null && [ -x "${HOME:-/}/.cargo/bin/cargo" ]; then
         PATH="$HOME/.cargo/bin:$PATH"

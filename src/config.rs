@@ -183,6 +183,17 @@ pub struct Logging {
     /// Log one JSON object a line
     #[arg(long, env = "ONEHOLD_LOG_JSON")]
     pub log_json: bool,
+    /// Send traces to this OpenTelemetry collector, by OTLP over HTTP; to none if none is given
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
+}
+
+impl Logging {
+    /// The collector of traces, if one is named; an empty name is none.
+    #[must_use]
+    pub fn collector(&self) -> Option<&str> {
+        self.otlp_endpoint.as_deref().filter(|url| !url.is_empty())
+    }
 }
 
 /// This very program, for those of its commands that start others.

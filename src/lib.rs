@@ -19,4 +19,5 @@ pub mod reservations;
 pub mod shops;
 pub mod stock;
 pub mod sweep;
+pub mod traces;
 pub mod web;

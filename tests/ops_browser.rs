@@ -12,7 +12,7 @@ use crate::scene::Scene;
 use crate::served::{KEY, Served};
 use crate::support::chromium::Chromium;
 
-async fn chromium(test: &str) -> Option<Chromium> {
+pub(crate) async fn chromium(test: &str) -> Option<Chromium> {
     let browser = Chromium::start().await;
     if browser.is_none() {
         // Past the capture of the test's output: a skip is to be seen.
@@ -22,7 +22,7 @@ async fn chromium(test: &str) -> Option<Chromium> {
 }
 
 /// Signs in as a person without a mouse does: the field has the focus.
-async fn sign_in(browser: &mut Chromium, web: &Served) {
+pub(crate) async fn sign_in(browser: &mut Chromium, web: &Served) {
     browser.open(&format!("{}/ops", web.base)).await;
     browser.until("document.activeElement?.id === 'key'").await;
     browser.write(KEY).await;

@@ -19,6 +19,8 @@ pub(crate) struct Received {
     pub(crate) id: String,
     pub(crate) timestamp: String,
     pub(crate) signature: String,
+    /// Empty where none was sent.
+    pub(crate) traceparent: String,
     pub(crate) body: String,
 }
 
@@ -165,6 +167,7 @@ async fn read(stream: &mut TcpStream) -> Option<Received> {
             id: header("webhook-id"),
             timestamp: header("webhook-timestamp"),
             signature: header("webhook-signature"),
+            traceparent: header("traceparent"),
             body: body.to_owned(),
         });
     }

@@ -13,6 +13,8 @@ use onehold::queue::catalogue::{
 use onehold::queue::{self, Delivery, Handler, JobError, decode};
 use onehold::stock::pools;
 use onehold::sweep;
+use onehold::traces;
+use tracing::{Instrument as _, Span};
 
 /// Runs every job of the catalogue.
 ///
@@ -21,8 +23,34 @@ pub(crate) fn handler(db: Db) -> Handler {
     let (combiner, converter) = (Combiner::start(&db), Converter::start(&db));
     Arc::new(move |delivery| {
         let (db, combiner, converter) = (db.clone(), combiner.clone(), converter.clone());
-        Box::pin(async move { run(&db, &combiner, &converter, &delivery).await })
+        Box::pin(async move {
+            let span = span(&db, &delivery).await;
+            let ended = run(&db, &combiner, &converter, &delivery).instrument(span.clone()).await;
+            if ended.is_err() {
+                traces::failed(&span);
+            }
+            ended
+        })
     })
+}
+
+/// The job's part of the trace of what put it in.
+async fn span(db: &Db, delivery: &Delivery) -> Span {
+    if !traces::on() {
+        return Span::none();
+    }
+    let follows = match delivery.queue {
+        q if q == RESERVE.name => match decode::<ReserveOrder>(delivery) {
+            Ok(job) => traces::of_order(db.pool(), job.shop, job.order).await,
+            Err(_) => None,
+        },
+        q if q == CONVERT.name => match decode::<ApplyPayment>(delivery) {
+            Ok(job) => traces::of_payment(db.pool(), job.shop, &job.provider, &job.event).await,
+            Err(_) => None,
+        },
+        _ => None,
+    };
+    traces::processing(delivery.queue, &delivery.id, delivery.attempt, follows.as_deref())
 }
 
 async fn run(db: &Db, combiner: &Combiner, converter: &Converter, delivery: &Delivery) -> Result<(), JobError> {
@@ -98,10 +126,12 @@ async fn keep_house(db: &Db, job: Housekeeping) -> Result<(), JobError> {
         }
         Task::Requeue => sweep::requeue(db).await.map(|_| ())?,
         Task::RollUp => {
-            // Both are done, whatever becomes of the other.
+            // All are done, whatever becomes of the others.
             let (rolled, counted) = (sweep::roll_up(db).await, minutes::count(db).await);
+            let forgotten = traces::forget(db.pool()).await;
             rolled?;
             counted?;
+            forgotten?;
         }
         Task::Prune => queue::prune(db).await.map(|_| ())?,
     }

@@ -10,6 +10,7 @@ mod keys;
 mod process;
 mod scheduler;
 mod shops;
+mod top;
 mod up;
 mod verify;
 mod web;
@@ -54,6 +55,8 @@ enum Command {
     Endpoints(endpoints::Endpoints),
     /// Reads assets or stock from a CSV or NDJSON file, all or nothing
     Import(import::Import),
+    /// The dashboard's overview in a terminal
+    Top(top::Top),
     /// Checks every invariant on the live database
     Verify(Database),
     /// Measures this installation beside what it is compared with
@@ -62,11 +65,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    process::log(&cli.logging);
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
     };
+    // Dropped before the runtime, on which the last traces are sent.
+    let _traces = process::log(&cli.logging, runtime.handle());
     match runtime.block_on(run(cli.command)) {
         Ok(code) => code,
         Err(error) => failed(&error),
@@ -106,6 +110,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Shops(command) => shops::run(command).await?,
         Command::Endpoints(command) => endpoints::run(command).await?,
         Command::Import(command) => return import::run(command).await,
+        Command::Top(command) => top::run(command).await?,
         Command::Verify(database) => return verify::run(&process::connect(&database).await?).await,
         Command::Bench(command) => bench::run(command).await?,
     }

@@ -6,14 +6,19 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use onehold::config::{Database, Logging};
 use onehold::db::{self, Db, MigrateError};
+use onehold::traces::{self, Exporting};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Logs to standard error, text on a terminal and JSON where asked for; standard output is for answers.
-pub(crate) fn log(logging: &Logging) {
+/// Logs to standard error, text on a terminal and JSON where asked for; standard output is for answers. Traces go to
+/// the collector that is named, for as long as what this gives is there.
+pub(crate) fn log(logging: &Logging, runtime: &Handle) -> Option<Exporting> {
     let filter = EnvFilter::try_new(&logging.filter).unwrap_or_else(|error| {
         eprintln!("onehold: the log filter {:?} is not understood ({error}); logging info", logging.filter);
         EnvFilter::new("info")
@@ -24,12 +29,19 @@ pub(crate) fn log(logging: &Logging) {
         Ok(quiet) => filter.add_directive(quiet),
         Err(_) => filter,
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if logging.log_json {
-        builder.json().init();
-    } else {
-        builder.with_ansi(std::io::stderr().is_terminal()).init();
-    }
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines =
+        if logging.log_json { lines.json().boxed() } else { lines.with_ansi(std::io::stderr().is_terminal()).boxed() };
+    let (traces, exporting) = match logging.collector().map(|url| traces::start(url, runtime.clone())) {
+        None => (None, None),
+        Some(Ok((layer, exporting))) => (Some(layer), Some(exporting)),
+        Some(Err(error)) => {
+            eprintln!("onehold: traces are sent nowhere: {error}");
+            (None, None)
+        }
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces).init();
+    exporting
 }
 
 /// Connects now, or says that no database was named.

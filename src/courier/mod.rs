@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use self::send::{Answer, Sender, To};
 use self::sql::{Due, Ended, Taken};
 use crate::db::Db;
+use crate::traces;
 
 /// How often is looked for what is due. A look costs one index probe per endpoint.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -125,7 +127,15 @@ async fn deliver_all(
 async fn deliver(db: &Db, sender: &Sender, endpoint: &Due, taken: &Taken) -> Result<(), sqlx::Error> {
     let to = To { url: &endpoint.url, secret: &endpoint.secret, allow_private: endpoint.allow_private };
     let began = Instant::now();
-    let answer = sender.send(&to, &taken.event_id.to_string(), taken.body.clone()).await;
+    let follows = traces::of_outbound(db.pool(), endpoint.shop_id, taken.event_id).await;
+    let span = traces::delivering(&taken.kind, taken.event_id, taken.attempt, follows.as_deref());
+    let trace = traces::carried(&span);
+    let event = taken.event_id.to_string();
+    let sending = sender.send(&to, &event, taken.body.clone(), trace.as_deref());
+    let answer = sending.instrument(span.clone()).await;
+    if !matches!(answer, Answer::Accepted(_)) {
+        traces::failed(&span);
+    }
     let took_ms = i32::try_from(began.elapsed().as_millis()).unwrap_or(i32::MAX);
     let (shop_id, id) = (endpoint.shop_id, endpoint.id);
     if let Answer::Gone(_) = answer

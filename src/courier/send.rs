@@ -12,6 +12,7 @@ use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHO
 pub(super) use super::address::INSIDE;
 use super::address::{PublicOnly, is_public};
 use super::schedule;
+use crate::traces::TRACEPARENT;
 
 /// How long an attempt may take, from the look-up of the name to the answer's end.
 pub const LIMIT: Duration = Duration::from_secs(15);
@@ -55,23 +56,26 @@ impl Sender {
         Ok(Self { public: builder().dns_resolver(Arc::new(PublicOnly)).build()?, anywhere: builder().build()? })
     }
 
-    /// Sends one message. Never fails: what goes wrong is an answer.
-    pub(super) async fn send(&self, to: &To<'_>, id: &str, body: String) -> Answer {
-        match self.attempt(to, id, body).await {
+    /// Sends one message, with the trace that it is a part of. Never fails: what goes wrong is an answer.
+    pub(super) async fn send(&self, to: &To<'_>, id: &str, body: String, trace: Option<&str>) -> Answer {
+        match self.attempt(to, id, body, trace).await {
             Ok(response) => judge(response).await,
             Err(error) => Answer::Refused { status: None, error: shortened(&error), asked: None },
         }
     }
 
-    async fn attempt(&self, to: &To<'_>, id: &str, body: String) -> Result<Response, String> {
+    async fn attempt(&self, to: &To<'_>, id: &str, body: String, trace: Option<&str>) -> Result<Response, String> {
         let url = usable(to.url, to.allow_private)?;
         let now = Utc::now().timestamp();
         let signature = Webhook::new(to.secret)
             .and_then(|webhook| webhook.sign(id, now, body.as_bytes()))
             .map_err(|error| error.to_string())?;
         let client = if to.allow_private { &self.anywhere } else { &self.public };
-        client
-            .post(url)
+        let mut request = client.post(url);
+        if let Some(trace) = trace {
+            request = request.header(TRACEPARENT, trace);
+        }
+        request
             .header(header::CONTENT_TYPE, "application/json")
             .header(HEADER_WEBHOOK_ID, id)
             .header(HEADER_WEBHOOK_TIMESTAMP, now)

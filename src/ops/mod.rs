@@ -8,6 +8,7 @@ pub mod redact;
 mod sql;
 pub mod standing;
 pub mod stock;
+pub mod top;
 pub mod verify;
 mod watch;
 pub mod words;

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tracing::Instrument as _;
 
 use super::AppState;
 use super::auth::{Authorised, Orders};
@@ -19,6 +20,8 @@ use super::wait::{order, until_decided};
 use crate::allocator;
 use crate::orders::request;
 use crate::orders::{self, Filter, Order, Placed, Status};
+use crate::queue::catalogue::RESERVE;
+use crate::traces::{self, About};
 
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// How far into the candidates of a line a question may look.
@@ -45,7 +48,11 @@ async fn place(
     let shop = caller.shop.id;
     // Before the order is there, so that its decision cannot be missed.
     let notices = state.notices.subscribe();
-    let (status, id, new) = match state.placing.place(shop, &key, &body, &lines, &caller.actor()).await? {
+    let placed = async {
+        traces::keep(state.db.pool(), shop, About::Key(&key)).await;
+        state.placing.place(shop, &key, &body, &lines, &caller.actor()).await
+    };
+    let (status, id, new) = match placed.instrument(traces::sending(RESERVE.name)).await? {
         Placed::New(id) => (StatusCode::ACCEPTED, id, true),
         Placed::Replayed(id) => (StatusCode::OK, id, false),
         Placed::KeyReused => {

@@ -8,10 +8,12 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use tracing::Instrument as _;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 use uuid::Uuid;
 
 use super::problem::{Code, Problem};
+use crate::traces::{self, TRACEPARENT};
 
 /// Every answer carries the id under which its request stands in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -21,13 +23,18 @@ pub(super) async fn request(request: Request, next: Next) -> Response {
     let id = Uuid::now_v7().to_string();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let method = known(request.method());
-    let span = tracing::info_span!("request", %id, method = %request.method(), route);
+    let span = span(&id, &request, &route);
+    let whole = span.clone();
     let began = Instant::now();
     async move {
         let mut response = next.run(request).await;
         let status = response.status().as_u16();
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(status, ms, "answered");
+        whole.record("http.response.status_code", status);
+        if status >= 500 {
+            traces::failed(&whole);
+        }
         metrics::histogram!("onehold_http_request_seconds", "route" => route.clone()).record(began.elapsed());
         metrics::counter!("onehold_http_requests_total",
             "route" => route, "method" => method, "status" => status.to_string())
@@ -39,6 +46,27 @@ pub(super) async fn request(request: Request, next: Next) -> Response {
     }
     .instrument(span)
     .await
+}
+
+/// Where traces are gathered, with what OpenTelemetry calls things, and as a part of the trace that the client names.
+fn span(id: &str, request: &Request, route: &str) -> Span {
+    let method = request.method();
+    if !traces::on() {
+        return tracing::info_span!("request", %id, %method, route);
+    }
+    let method = known(method);
+    let span = tracing::info_span!(
+        "request",
+        %id,
+        "otel.name" = format!("{method} {route}"),
+        "otel.kind" = "server",
+        "otel.status_code" = Empty,
+        "http.request.method" = method,
+        "http.route" = route,
+        "http.response.status_code" = Empty,
+    );
+    traces::follow(&span, request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()));
+    span
 }
 
 /// A client can send any word for a method; what is counted has a bounded number of labels.

@@ -8,6 +8,7 @@ use axum::http::HeaderMap;
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tracing::Instrument as _;
 
 use super::AppState;
 use super::problem::{Code, Problem};
@@ -15,6 +16,8 @@ use crate::body::BodyFault;
 use crate::payments::event::EventFault;
 use crate::payments::signature::{self, SignatureFault};
 use crate::payments::{Provider, event};
+use crate::queue::catalogue::CONVERT;
+use crate::traces::{self, About};
 
 type Answer = Result<Json<Value>, Problem>;
 type ShopName = Result<Path<String>, PathRejection>;
@@ -52,7 +55,11 @@ async fn receive(state: &AppState, provider: Provider, shop: ShopName, headers: 
         (_, Err(fault)) => return Err(distrust(provider, &fault)),
     };
     let event = event::parse(provider, &event_id, body).map_err(|fault| malformed(provider, fault))?;
-    state.inbox.receive(shop.id, provider, event, body).await?;
+    let kept = async {
+        traces::keep(state.db.pool(), shop.id, About::Event(provider.code(), &event_id)).await;
+        state.inbox.receive(shop.id, provider, event, body).await
+    };
+    kept.instrument(traces::sending(CONVERT.name)).await?;
     Ok(Json(json!({ "received": true })))
 }
 

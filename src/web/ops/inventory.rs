@@ -48,10 +48,10 @@ pub(super) async fn inventory(
                 div { label for="location" { "Location" } input id="location" name="location" value=[location.as_deref()]; }
                 button { "Show" }
             }
-            @if assets.is_empty() { p.hint { "There are none." } } @else { div.scroll { table {
+            @if assets.is_empty() { p.hint { "There are none." } } @else { div.scroll tabindex="0" { table {
                 thead { tr { th { "Asset" } th { "Category" } th { "Location" } th.n { "Rank" } th { "Can it be sold now" } } }
                 tbody { @for a in &assets { tr {
-                    td { (a.key) } td { (a.category) } td { (a.location) } td.n { (a.rank) } td { (why_not(a)) }
+                    td.thing { (a.key) } td { (a.category) } td { (a.location) } td.n { (a.rank) } td { (why_not(a)) }
                 } } }
             } } }
             @if let (true, Some(last)) = (full(assets.len()), assets.last()) {
@@ -64,10 +64,10 @@ pub(super) async fn inventory(
             }
             h2 { "Stock" }
             form.row method="get" { div { label for="sku" { "SKU" } input id="sku" name="sku" value=[sku.as_deref()]; } button { "Show" } }
-            @if pools.is_empty() { p.hint { "There is none." } } @else { div.scroll { table {
+            @if pools.is_empty() { p.hint { "There is none." } } @else { div.scroll tabindex="0" { table {
                 thead { tr { th { "SKU" } th { "Location" } th.n { "On hand" } th.n { "Held" } th.n { "Pooled" } th.n { "Unpooled" } th.n { "Lacking" } } }
                 tbody { @for p in &pools { tr {
-                    td { (p.sku) } td { (p.location) } td.n { (grouped(p.on_hand)) } td.n { (grouped(p.held)) } td.n { (grouped(p.pooled)) }
+                    td.thing { (p.sku) } td { (p.location) } td.n { (grouped(p.on_hand)) } td.n { (grouped(p.held)) } td.n { (grouped(p.pooled)) }
                     td.n { (grouped(p.on_hand - p.held - p.pooled)) }
                     td.n { @if p.shortfall > 0 { span.tag.bad { (grouped(p.shortfall)) } } @else { "–" } }
                 } } }
@@ -87,7 +87,7 @@ pub(super) async fn inventory(
 fn running_out(lasting: &[Lasting]) -> Markup {
     html! { @if !lasting.is_empty() {
         h2 { "Running out" }
-        div.scroll { table {
+        div.scroll tabindex="0" { table {
             thead { tr { th { "Category" } th.n { "Left" } th.n { "An hour" } th.n { "Empty in" } } }
             tbody { @for l in lasting { tr {
                 td { (l.category) } td.n { (at_least(l.left, MOST_OTHERS)) } td.n { (format!("{:.1}", l.per_hour)) }
@@ -101,7 +101,7 @@ fn running_out(lasting: &[Lasting]) -> Markup {
 fn moved(sku: &str, movements: &[Movement]) -> Markup {
     html! {
         h2 { "Movements of " (sku) }
-        @if movements.is_empty() { p.hint { "None among the shop's last " (grouped(stock::MOVEMENTS_LOOKED_AT)) "." } } @else { div.scroll { table {
+        @if movements.is_empty() { p.hint { "None among the shop's last " (grouped(stock::MOVEMENTS_LOOKED_AT)) "." } } @else { div.scroll tabindex="0" { table {
             thead { tr { th { "When" } th { "Location" } th.n { "Units" } th { "Kind" } th { "Reference" } th { "By" } } }
             tbody { @for m in movements { tr {
                 td { (instant(m.at)) } td { (m.location) } td.n { (grouped(m.delta.into())) } td { (m.kind) } td { (m.reference) } td { (m.actor) }
@@ -133,7 +133,7 @@ pub(super) async fn connections(State(state): State<AppState>, operator: Operato
         "/ops/connections",
         html! {
             h2 { "Held by transactions of this process" }
-            @if held.is_empty() { p.hint { "None since it started." } } @else { div.scroll { table {
+            @if held.is_empty() { p.hint { "None since it started." } } @else { div.scroll tabindex="0" { table {
                 thead { tr { th { "Transaction" } th.n { "Seconds held" } th.n { "Times" } th.n { "Each" } } }
                 tbody { @for h in &held { tr {
                     td { (h.name) } td.n { (span(h.seconds)) } td.n { (h.times) } td.n { (span(h.seconds / h.times.max(1.0))) }
@@ -141,7 +141,7 @@ pub(super) async fn connections(State(state): State<AppState>, operator: Operato
             } } }
             p.hint { "Since it started. Of workers see `onehold_transaction_seconds` at their own /metrics." }
             h2 { "Sessions of the database" }
-            div.scroll { table {
+            div.scroll tabindex="0" { table {
                 thead { tr { th { "Program" } th { "Does" } th { "Waits for" } th.n { "How many" } th.n { "Longest" } } }
                 tbody { @for s in &sessions { tr {
                     td { (s.program) } td { (s.state) } td { (s.waits_for.as_deref().unwrap_or("–")) } td.n { (grouped(s.n)) } td.n { (span(s.longest)) }

@@ -62,7 +62,7 @@ pub(super) async fn list(
 fn table(rows: &[Row]) -> Markup {
     html! {
         @if rows.is_empty() { p.notice { "There is no such order." } } @else {
-            div.scroll { table {
+            div.scroll tabindex="0" { table {
                 thead { tr { th { "Placed" } th { "Order" } th { "Reference" } th { "Status" } th { "Money" } th { "Buyer" } } }
                 tbody { @for row in rows { tr {
                     td { (instant(row.placed_at)) }
@@ -109,12 +109,12 @@ pub(super) async fn order(
             (timeline(&order, &events))
             h2 { "Lines" }
             @for line in &order.lines {
-                div.scroll { table {
+                div.scroll tabindex="0" { table {
                     caption.hint { "Line " (line.line) ": " (line.quantity) " × "
-                        @if let Some(stock) = &line.stock { (stock.sku) } @else { (line.asset.as_ref().map(Value::to_string).unwrap_or_default()) } }
+                        @if let Some(stock) = &line.stock { (stock.sku) } @else { (line.asset.as_ref().map(wanted).unwrap_or_default()) } }
                     @for r in &line.reservations { tr {
                         td { (tag(&r.state)) }
-                        td { (r.asset.as_deref().or(r.sku.as_deref()).unwrap_or_default()) " at " (r.location) ", " (r.quantity) }
+                        td.thing { (r.asset.as_deref().or(r.sku.as_deref()).unwrap_or_default()) " at " (r.location) ", " (r.quantity) }
                         td { "until " (instant(r.expires_at)) }
                         td { (reason(&r.reason)) }
                     } }
@@ -171,6 +171,31 @@ fn refused(refusal: &Value) -> Markup {
     }
 }
 
+/// What was asked for, in words.
+fn wanted(asset: &Value) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let list = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" or ");
+    let mut parts = vec![text(&asset["category"])];
+    if asset["locations"].is_array() {
+        parts.push(format!("at {}", list(&asset["locations"])));
+    }
+    if asset["vendor"].is_string() {
+        parts.push(format!("of {}", text(&asset["vendor"])));
+    }
+    for (name, conditions) in asset["attributes"].as_object().into_iter().flatten() {
+        for (condition, value) in conditions.as_object().into_iter().flatten() {
+            parts.push(match condition.as_str() {
+                "eq" => format!("{name} {}", text(value)),
+                "min" => format!("{name} at least {}", text(value)),
+                "max" => format!("{name} at most {}", text(value)),
+                "in" => format!("{name} {}", list(value)),
+                other => format!("{name} {other} {}", text(value)),
+            });
+        }
+    }
+    parts.join(", ")
+}
+
 /// Why this one was taken, in words; all of it below.
 fn reason(reason: &Value) -> Markup {
     let taken = &reason["taken"];
@@ -196,7 +221,7 @@ fn timeline(order: &Order, events: &[Event]) -> Markup {
             (event, after)
         })
         .collect();
-    html! { div.scroll { table {
+    html! { div.scroll tabindex="0" { table {
         thead { tr { th { "When" } th.n { "After" } th { "What" } th { "By" } th { "Particulars" } } }
         tbody { @for (event, after) in rows { tr {
             td { (instant(event.at)) } td.n { (span(after)) } td { (event.kind) } td { (event.actor) }
@@ -236,5 +261,22 @@ fn actions(operator: &Operator, order: &Order) -> Markup {
                 select id="assets" name="assets" { option value="maintenance" { "maintenance" } option value="ready" { "ready" } }
                 div { button.danger { "Release this order" } } } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::wanted;
+
+    #[test]
+    fn what_was_asked_for_is_told_in_words() {
+        let asset = json!({"category": "dedicated-m", "locations": ["BER", "FRA"], "vendor": "Dell", "attributes":
+            {"gpu": {"in": ["a", "b"]}, "raid": {"eq": true}, "ram_gb": {"min": 128, "max": 512}}});
+        let words =
+            "dedicated-m, at BER or FRA, of Dell, gpu a or b, raid true, ram_gb at most 512, ram_gb at least 128";
+        assert_eq!(wanted(&asset), words);
+        assert_eq!(wanted(&json!({"category": "box"})), "box");
     }
 }

@@ -22,8 +22,8 @@ pub(super) async fn queues(State(state): State<AppState>, operator: Operator) ->
         "Queues",
         "/ops/queues",
         html! {
-            div.scroll { table {
-                thead { tr { th { "Queue" } th.n { "Due" } th.n { "Oldest" } th.n { "Later" } th.n { "Running" } th.n { "Dead" } th { "" } } }
+            div.scroll tabindex="0" { table {
+                thead { tr { th { "Queue" } th.n { "Due" } th.n { "Oldest" } th.n { "Later" } th.n { "Running" } th.n { "Dead" } th { "Actions" } } }
                 tbody { @for d in &depths { tr {
                     td { a href={ "/ops/queues/" (d.queue) } { (d.queue) } @if d.paused { " " span.tag.warn { "paused" } } }
                     td.n { (count(d.ready)) } td.n { (span(d.oldest)) } td.n { (count(d.later)) } td.n { (count(d.running)) } td.n { (count(d.dead)) }
@@ -37,14 +37,14 @@ pub(super) async fn queues(State(state): State<AppState>, operator: Operator) ->
             h2 { "Failures by text" }
             @if !operator.installation { p.hint { "Failures and jobs are shown to the installation's first key: they can tell of other shops." } }
             @else if failures.is_empty() { p.hint { "Nothing has failed lately." } }
-            @else { div.scroll { table {
+            @else { div.scroll tabindex="0" { table {
                 thead { tr { th { "Queue" } th { "Text" } th.n { "Dead" } th.n { "To be tried again" } th { "Last" } } }
                 tbody { @for f in &failures { tr {
-                    td { a href={ "/ops/queues/" (f.queue) } { (f.queue) } } td { (f.error) } td.n { (grouped(f.dead)) } td.n { (grouped(f.again)) } td { (instant(f.last)) }
+                    td { a href={ "/ops/queues/" (f.queue) } { (f.queue) } } td.long { (f.error) } td.n { (grouped(f.dead)) } td.n { (grouped(f.again)) } td { (instant(f.last)) }
                 } } }
             } } p.hint { "Of the last 1,000 of each queue; more would be at least so many." } }
             h2 { "Workers" }
-            div.scroll { table {
+            div.scroll tabindex="0" { table {
                 thead { tr { th { "Name" } th { "Queue" } th { "Release" } th.n { "Seen" } th.n { "Jobs in hand" } th { "Since" } } }
                 tbody { @for w in &workers { tr {
                     td { (w.name) } td { (w.queue) } td { (w.release) } td.n { (span(w.silence)) " ago" } td.n { (grouped(w.running)) } td { @if let Some(at) = w.started_at { (instant(at)) } }
@@ -82,11 +82,11 @@ pub(super) async fn queue(
 
 pub(super) fn job_rows(jobs: &[Job]) -> Markup {
     html! {
-        @if jobs.is_empty() { p.hint { "There are none." } } @else { div.scroll { table {
+        @if jobs.is_empty() { p.hint { "There are none." } } @else { div.scroll tabindex="0" { table {
             thead { tr { th { "Job" } th { "Queue" } th { "Status" } th.n { "Attempts" } th { "Due" } th { "Last error" } } }
             tbody { @for job in jobs { tr {
                 td { a href={ "/ops/jobs/" (job.id) } { (job.id) } } td { (job.queue) } td { (tag(&job.status)) }
-                td.n { (job.attempts) " of " (job.max_attempts) } td { (instant(job.run_at)) } td { (job.error.as_deref().unwrap_or("–")) }
+                td.n { (job.attempts) " of " (job.max_attempts) } td { (instant(job.run_at)) } td.long { (job.error.as_deref().unwrap_or("–")) }
             } } }
         } } }
     }
