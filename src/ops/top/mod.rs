@@ -120,7 +120,7 @@ pub fn plain(view: &View) -> String {
         "queue", "due", "oldest", "later", "running", "dead"
     );
     for d in &view.queues {
-        let [due, later, running, dead] = [d.ready, d.later, d.running, d.dead].map(|n| count(n));
+        let [due, later, running, dead] = [d.ready, d.later, d.running, d.dead].map(count);
         let paused = if d.paused { "  paused" } else { "" };
         let _ =
             writeln!(text, "{:<14} {due:>8} {:>9} {later:>8} {running:>8} {dead:>8}{paused}", d.queue, span(d.oldest));
