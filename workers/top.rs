@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(2);
 #[derive(Args)]
 pub(crate) struct Top {
     /// The shop that is looked at; without this, what stands over the whole installation, and the last hour of `main`
-    #[arg(long, env = "ONEHOLD_SHOP", value_name = "SHOP")]
+    #[arg(long, value_name = "SHOP")]
     shop: Option<String>,
     /// Prints all of it once, as plain text
     #[arg(long)]

@@ -196,13 +196,9 @@ pub(super) mod tests {
         let text = plain(&view());
         let wrong = text.lines().nth(2).unwrap_or_default();
         assert!(wrong.starts_with("bad  reserve: 1 dead letters. Look at Queues"), "{text}");
-        for part in [
-            "2 orders are refund-due",
-            "placed 13 reserved 6 refused 2",
-            "reserve          >9999    45.0 s        2",
-            "paused",
-            "box-1",
-        ] {
+        for part in
+            ["2 orders are refund-due", "placed 13 reserved 6 refused 2", ">9999    45.0 s        2", "paused", "box-1"]
+        {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }
