@@ -11,6 +11,8 @@ use super::Stage;
 /// How long to wait for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What an order of the scenes costs, in cents.
+pub(super) const PRICE: i64 = 19_900;
 
 pub(super) struct Client {
     http: reqwest::Client,
@@ -66,9 +68,14 @@ impl Client {
 
     /// Tells, as the payment provider does, that an order was paid.
     pub(super) async fn pay(&self, id: &str) -> anyhow::Result<()> {
-        let event = format!("evt-{id}");
+        self.pay_part(id, 1, PRICE).await
+    }
+
+    /// Tells that the n-th payment for an order brought `amount`.
+    pub(super) async fn pay_part(&self, id: &str, n: u8, amount: i64) -> anyhow::Result<()> {
+        let event = format!("evt-{id}-{n}");
         let body = json!({"type": "payment.succeeded", "timestamp": chrono::Utc::now(), "data":
-            {"order_id": id, "payment_id": format!("pay-{id}"), "amount": 19_900, "currency": "EUR"}})
+            {"order_id": id, "payment_id": format!("pay-{id}-{n}"), "amount": amount, "currency": "EUR"}})
         .to_string();
         let at = chrono::Utc::now().timestamp();
         let signature = self.webhook.sign(&event, at, body.as_bytes())?;
@@ -112,7 +119,7 @@ impl Client {
 /// The body of an order for one machine of a category.
 pub(super) fn one(category: &str) -> Value {
     json!({"lines": [{"asset": {"category": category}, "quantity": 1}],
-           "payment": {"amount": 19_900, "currency": "EUR"}})
+           "payment": {"amount": PRICE, "currency": "EUR"}})
 }
 
 /// A text field of an answer.

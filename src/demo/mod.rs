@@ -2,6 +2,7 @@
 //! expected and what happened.
 
 mod client;
+mod money;
 mod receiver;
 mod scenes;
 mod sql;

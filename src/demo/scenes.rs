@@ -11,7 +11,7 @@ use tokio::process::Child;
 
 use super::client::{Client, asset, one, text};
 use super::receiver::receive;
-use super::{Stage, sql};
+use super::{Stage, money, sql};
 use crate::courier::endpoints::{self, Added};
 
 type Playing<'a> = BoxFuture<'a, anyhow::Result<String>>;
@@ -51,14 +51,29 @@ pub(super) const ALL: &[Scene] = &[
         act: |_, client, _| Box::pin(convert(client)),
     },
     Scene {
+        name: "a hold lapses, and its machine is still free when the money comes",
+        expected: "converted, paid: placed → reserved → expired → payment_late → reacquired → converted; the same machine",
+        act: |_, client, _| Box::pin(money::late_and_reacquired(client)),
+    },
+    Scene {
         name: "a hold lapses, the next order takes the machine, then the money comes",
-        expected: "refund_due: placed → reserved → expired → payment_late → refund_due; the next is reserved",
-        act: |_, client, _| Box::pin(late(client)),
+        expected: "expired, refund_due: placed → reserved → expired → payment_late → refund_due; the next is reserved",
+        act: |_, client, _| Box::pin(money::late_and_refund_due(client)),
+    },
+    Scene {
+        name: "a wrong amount is paid, and then the rest",
+        expected: "reserved with mismatch; after the rest converted, paid: placed → reserved → payment_mismatch → converted",
+        act: |_, client, _| Box::pin(money::wrong_amount(client)),
     },
     Scene {
         name: "a cancelled order's machine goes to the next",
         expected: "placed → reserved → cancelled; the next has the same machine",
         act: |_, client, _| Box::pin(cancel(client)),
+    },
+    Scene {
+        name: "two orders wait for a machine that comes free",
+        expected: "the older has the machine, the other waits: placed → waiting → reserved",
+        act: |_, client, _| Box::pin(wait(client)),
     },
     Scene {
         name: "the shop is told, and fails to listen the first time",
@@ -113,28 +128,6 @@ async fn convert(client: &Client) -> anyhow::Result<String> {
     Ok(format!("{}, {}: {}", text(&order, "status"), text(&order["payment"], "state"), client.history(&id).await?))
 }
 
-async fn late(client: &Client) -> anyhow::Result<String> {
-    client.stock("demo-late", 1).await?;
-    let mut short = one("demo-late");
-    short["hold_seconds"] = 1.into();
-    let first = client.order("demo-late-1", short, true).await?;
-    let deadline: chrono::DateTime<chrono::Utc> = text(&first, "hold_expires_at").parse()?;
-    let left = (deadline - chrono::Utc::now()).to_std().unwrap_or_default();
-    // This is the scene: a second in which nobody pays.
-    tokio::time::sleep(left + Duration::from_millis(50)).await;
-    let next = client.order("demo-late-2", one("demo-late"), true).await?;
-    let id = text(&first, "id");
-    client.pay(&id).await?;
-    let order = client.until(&id, |o| o["payment"]["state"] == "refund_due").await?;
-    let next = client.read(&text(&next, "id")).await?;
-    Ok(format!(
-        "{}: {}; the next is {}",
-        text(&order["payment"], "state"),
-        client.history(&id).await?,
-        text(&next, "status")
-    ))
-}
-
 async fn cancel(client: &Client) -> anyhow::Result<String> {
     client.stock("demo-cancel", 1).await?;
     let first = client.order("demo-cancel-1", one("demo-cancel"), true).await?;
@@ -143,6 +136,25 @@ async fn cancel(client: &Client) -> anyhow::Result<String> {
     let same = asset(&first).is_some() && asset(&first) == asset(&next);
     let which = if same { "the same" } else { "another or no" };
     Ok(format!("{}; the next has {which} machine", client.history(&text(&first, "id")).await?))
+}
+
+async fn wait(client: &Client) -> anyhow::Result<String> {
+    client.stock("demo-wait", 1).await?;
+    let first = client.order("demo-wait-1", one("demo-wait"), true).await?;
+    let mut waiting = Vec::new();
+    for n in [2, 3] {
+        let mut patient = one("demo-wait");
+        patient["wait_seconds"] = 60.into();
+        let id = text(&client.order(&format!("demo-wait-{n}"), patient, false).await?, "id");
+        client.until(&id, |o| o["waiting"] == true).await?;
+        waiting.push(id);
+    }
+    client.cancel(&text(&first, "id")).await?;
+    // Whoever frees it hands it on in the same transaction: there is nothing to wait for here.
+    let (older, other) = (client.read(&waiting[0]).await?, client.read(&waiting[1]).await?);
+    let has = if asset(&older).is_some() && asset(&older) == asset(&first) { "has" } else { "has not" };
+    let rest = if other["waiting"] == true { "waits" } else { "does not wait" };
+    Ok(format!("the older {has} the machine, the other {rest}: {}", client.history(&waiting[0]).await?))
 }
 
 async fn tell(stage: &Stage, client: &Client) -> anyhow::Result<String> {
