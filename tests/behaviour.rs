@@ -13,6 +13,7 @@ mod allocator;
 mod allocator_races;
 mod assets;
 mod assets_in_use;
+mod assets_together;
 mod bench;
 mod buyer_limit;
 mod codes;

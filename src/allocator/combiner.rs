@@ -1,18 +1,20 @@
 //! Many orders per commit: the jobs that run at once hand their orders in here, and what has gathered while the batch
 //! before was on its way is reserved in one transaction.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{Outcome, announce, run, sql};
+use super::{Outcome, Refusal, announce, run, sql};
 use crate::db::{Batcher, Db, Fault, LOCK_TIMEOUT};
 use crate::queue::catalogue::REFILL;
 
 /// What the quick way came to for one order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Quick {
     Reserved,
+    Refused(Refusal),
     Decided,
 }
 
@@ -35,10 +37,16 @@ impl Combiner {
                 if done.iter().any(|done| done.woke) {
                     notifier.job(REFILL.name);
                 }
-                let quick = |order: &Uuid| match done.iter().find(|done| done.order == *order)?.outcome.as_str() {
-                    "reserved" => Some(Quick::Reserved),
-                    "decided" => Some(Quick::Decided),
-                    _ => None,
+                let mut done: HashMap<Uuid, sql::Reserved> = done.into_iter().map(|done| (done.order, done)).collect();
+                let quick = |order: &Uuid| {
+                    let done = done.remove(order)?;
+                    match (done.outcome.as_str(), done.refusal) {
+                        ("reserved", _) => Some(Quick::Reserved),
+                        ("decided", _) => Some(Quick::Decided),
+                        // What is committed and cannot be read is found decided by the careful way.
+                        ("refused", Some(refusal)) => serde_json::from_value(refusal).ok().map(Quick::Refused),
+                        _ => None,
+                    }
                 };
                 Ok(orders.iter().map(quick).collect())
             });
@@ -62,6 +70,7 @@ impl Combiner {
     pub async fn run(&self, shop_id: i32, order: Uuid) -> Result<Outcome, Fault> {
         let outcome = match self.batcher.ask(shop_id, order).await {
             Some(Quick::Reserved) => Outcome::Reserved,
+            Some(Quick::Refused(refusal)) => Outcome::Refused(refusal),
             Some(Quick::Decided) => Outcome::AlreadyDecided,
             None => return run(&self.db, shop_id, order).await,
         };

@@ -7,8 +7,8 @@ use super::anew::Had;
 use super::attempt::{Attempt, MOST_ATTEMPTS, NewHold, hold};
 use super::candidates::{Candidate, list, lock_first};
 use super::refusal::Refusal;
+use super::sql;
 use super::sql::Clearing;
-use super::{availability, sql};
 use crate::db::Fault;
 use crate::reservations::{self, Units};
 use crate::stock::requirement::Requirement;
@@ -59,9 +59,8 @@ pub(super) async fn fill(
                     return Ok(Filled::Short(Refusal::contended(line.line)));
                 }
                 let missing = i64::from(line.quantity - slot) + 1;
-                let wanted = &line.wanted;
-                let refusal = availability::explain(conn, order, line.line, wanted, missing, contended).await?;
-                return Ok(Filled::Short(refusal));
+                let refusal = sql::refusal(conn, order, line, missing, contended).await?;
+                return Ok(Filled::Short(serde_json::from_value(refusal).map_err(anyhow::Error::from)?));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! An honest no: of what kind, for which line, and what would help.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How long a contended caller shall wait before it tries again, in seconds: the rival's transaction takes
@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(super) const CONTENDED_RETRY_SECONDS: i64 = 1;
 
 /// Of what kind a refusal is. The codes are frozen: clients act on them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// There was something to sell, and someone was a moment faster, or the bounded search ended.
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 /// What ruled candidates out. The codes are frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// It stands where the line does not want it.
@@ -82,7 +82,7 @@ impl Kind {
 }
 
 /// How many assets a reason rules out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// The reason.
     pub reason: Reason,
@@ -91,7 +91,7 @@ pub struct Count {
 }
 
 /// A refusal, as it stands in the order for ever.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Of what kind.
     pub kind: Kind,

@@ -288,6 +288,28 @@ pub(super) async fn lapsed_in_the_way(
     .await
 }
 
+/// The refusal of a line that lacks `missing` assets, counted over its whole category (see the function in the
+/// migration). `contended`: the search ended with candidates left that others had.
+pub(super) async fn refusal(
+    conn: &mut PgConnection,
+    order: &LockedOrder,
+    line: &Line,
+    missing: i64,
+    contended: bool,
+) -> Result<Value, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select onehold.asset_refusal($1, $2, $3, $4, $5, $6) as "refusal!""#,
+        order.shop_id,
+        order.id,
+        i32::from(line.line),
+        serde_json::to_value(&line.wanted).map_err(|e| sqlx::Error::Encode(e.into()))?,
+        missing,
+        contended
+    )
+    .fetch_one(conn)
+    .await
+}
+
 pub(super) async fn refuse(
     conn: &mut PgConnection,
     shop_id: i32,
@@ -320,11 +342,13 @@ pub(super) async fn mark_reserved(conn: &mut PgConnection, shop_id: i32, order: 
     sqlx::query!("select onehold.mark_reserved($1, $2)", shop_id, order).execute(conn).await.map(|_| ())
 }
 
-/// What the quick way came to for one order: reserved, decided or apart; and whether a refill was enqueued.
+/// What the quick way came to for one order: reserved, refused and why, decided or apart; and whether a refill was
+/// enqueued.
 pub(super) struct Reserved {
     pub(super) order: Uuid,
     pub(super) outcome: String,
     pub(super) woke: bool,
+    pub(super) refusal: Option<Value>,
 }
 
 /// Tries the quick way for each of the orders (see the function in the migration). One statement, so that the
@@ -332,7 +356,8 @@ pub(super) struct Reserved {
 pub(super) async fn reserve_batch(pool: &PgPool, shop_id: i32, orders: &[Uuid]) -> Result<Vec<Reserved>, sqlx::Error> {
     sqlx::query_as!(
         Reserved,
-        r#"select order_id as "order!", outcome as "outcome!", woke as "woke!" from onehold.reserve_batch($1, $2)"#,
+        r#"select order_id as "order!", outcome as "outcome!", woke as "woke!", refusal
+           from onehold.reserve_batch($1, $2)"#,
         shop_id,
         orders
     )

@@ -1,46 +1,15 @@
-//! Why assets can or cannot be had: for a refusal, counted over the whole category; for a question that
-//! promises nothing, asset by asset.
+//! Why assets and units can or cannot be had, asset by asset and place by place: for a question that promises nothing.
 
 mod sql;
 mod stock;
 
 use serde_json::{Value, json};
-use sqlx::PgConnection;
 
-use super::refusal::{CONTENDED_RETRY_SECONDS, Count, Kind, Reason, Refusal};
-use super::sql::LockedOrder;
 use crate::db::{Db, Fault};
 use crate::stock::requirement::Requirement;
 
 /// The most candidates shown for one line at a time.
 pub const MOST_SHOWN: i64 = 100;
-
-/// The refusal of a line that lacks `missing` assets, counted over all the assets of its category.
-pub(super) async fn explain(
-    conn: &mut PgConnection,
-    order: &LockedOrder,
-    line: i16,
-    wanted: &Requirement,
-    missing: i64,
-    contended: bool,
-) -> Result<Refusal, Fault> {
-    let attributes = serde_json::to_value(&wanted.attributes).map_err(anyhow::Error::from)?;
-    let counts = sql::count_reasons(conn, order.shop_id, order.id, wanted, &attributes).await?;
-    let reasons = Reason::ALL
-        .into_iter()
-        .map(|reason| Count { reason, count: counts.of(reason) })
-        .filter(|c| c.count > 0)
-        .collect();
-    // Something that fits came free between the list and this count, or the rivals hold it by now.
-    let (kind, retry_after_seconds) = if contended || counts.free > 0 {
-        (Kind::Contended, Some(CONTENDED_RETRY_SECONDS))
-    } else if counts.fitting_held >= missing {
-        (Kind::Held, Some(counts.first_lapse_seconds.unwrap_or(1).max(1)))
-    } else {
-        (Kind::Unavailable, None)
-    };
-    Ok(Refusal { kind, line, retry_after_seconds, reasons })
-}
 
 /// One line of the question: the normalised form that `orders::request` gives.
 #[derive(serde::Deserialize)]

@@ -1,95 +1,10 @@
-//! Statements that count and show why assets can or cannot be had.
+//! Statements that show why assets can or cannot be had.
 
 use serde_json::{Value, json};
-use sqlx::{PgConnection, PgPool};
-use uuid::Uuid;
+use sqlx::PgPool;
 
 use super::stock::Shelf;
-use crate::allocator::refusal::Reason;
 use crate::stock::requirement::Requirement;
-
-/// How many assets of a category each reason rules out, and what of those that fit is held.
-pub(super) struct Counts {
-    wrong_location: i64,
-    wrong_vendor: i64,
-    attribute_mismatch: i64,
-    not_ready: i64,
-    held: i64,
-    bound: i64,
-    /// Those that nothing rules out.
-    pub(super) free: i64,
-    /// Those that only another order's hold rules out.
-    pub(super) fitting_held: i64,
-    /// Until the first of those holds lapses.
-    pub(super) first_lapse_seconds: Option<i64>,
-}
-
-impl Counts {
-    pub(super) fn of(&self, reason: Reason) -> i64 {
-        match reason {
-            Reason::WrongLocation => self.wrong_location,
-            Reason::WrongVendor => self.wrong_vendor,
-            Reason::AttributeMismatch => self.attribute_mismatch,
-            Reason::NotReady => self.not_ready,
-            Reason::Held => self.held,
-            Reason::Bound => self.bound,
-            // Of stock, not of assets.
-            Reason::InsufficientStock => 0,
-        }
-    }
-}
-
-pub(super) async fn count_reasons(
-    conn: &mut PgConnection,
-    shop_id: i32,
-    order: Uuid,
-    wanted: &Requirement,
-    attributes: &Value,
-) -> Result<Counts, sqlx::Error> {
-    sqlx::query_as!(
-        Counts,
-        r#"with facts as (
-               select $3::text[] is not null and a.location <> all($3) as wrong_location,
-                      $4::text is not null and a.vendor is distinct from $4 as wrong_vendor,
-                      $5::jsonb <> '{}' and not (a.attributes @? (select onehold.attributes_path($5))
-                          and ((select onehold.attributes_beyond_path($5)) = '{}' or onehold.attributes_match(
-                              a.attributes, (select onehold.attributes_beyond_path($5))))) as attribute_mismatch,
-                      a.status <> 'ready' or coalesce(a.available_from > clock_timestamp(), false) as not_ready,
-                      -- What this very order holds by now is no reason, and not free either.
-                      coalesce(r.state = 'held' and r.order_id = $6, false) as own,
-                      coalesce(r.state = 'held' and r.order_id <> $6 and r.expires_at > clock_timestamp(), false)
-                          as held,
-                      coalesce(r.state = 'converted', false) as bound,
-                      r.expires_at
-               from onehold.assets a
-               left join onehold.reservations r on r.shop_id = a.shop_id and r.id = a.owner_id
-               where a.shop_id = $1 and a.category = $2 and a.deleted_at is null
-           ), judged as (
-               select *, not (wrong_location or wrong_vendor or attribute_mismatch or not_ready or bound or own)
-                          as fits
-               from facts
-           )
-           select count(*) filter (where wrong_location) as "wrong_location!",
-                  count(*) filter (where wrong_vendor) as "wrong_vendor!",
-                  count(*) filter (where attribute_mismatch) as "attribute_mismatch!",
-                  count(*) filter (where not_ready) as "not_ready!",
-                  count(*) filter (where held) as "held!",
-                  count(*) filter (where bound) as "bound!",
-                  count(*) filter (where fits and not held) as "free!",
-                  count(*) filter (where fits and held) as "fitting_held!",
-                  ceil(extract(epoch from min(expires_at) filter (where fits and held) - clock_timestamp()))::bigint
-                      as first_lapse_seconds
-           from judged"#,
-        shop_id,
-        wanted.category,
-        wanted.locations.as_deref(),
-        wanted.vendor,
-        attributes,
-        order
-    )
-    .fetch_one(conn)
-    .await
-}
 
 /// What a question about availability sees of one line.
 pub(super) struct Seen {
