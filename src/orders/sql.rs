@@ -249,9 +249,9 @@ pub(super) async fn reservations(
 pub(super) async fn events(pool: &PgPool, shop_id: i32, id: Uuid) -> Result<Vec<Event>, sqlx::Error> {
     sqlx::query_as!(
         Event,
-        "select at, kind, actor, detail from onehold.order_events
-         where shop_id = $1 and order_id = $2
-         order by id",
+        r#"select at, kind, actor, onehold.with_reasons(shop_id, order_id, kind, detail) as "detail!"
+           from onehold.order_events where shop_id = $1 and order_id = $2
+           order by id"#,
         shop_id,
         id
     )
